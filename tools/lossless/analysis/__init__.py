@@ -1,0 +1,7 @@
+"""From a recorded run to verdicts: reads the run folder, applies the pure core, needs no server."""
+
+from lossless.analysis.acceptance import Acceptance, Speed
+from lossless.analysis.analysis import Analysis, Judged, analyze
+from lossless.analysis.controls import Control
+
+__all__ = ["Acceptance", "Analysis", "Control", "Judged", "Speed", "analyze"]

@@ -1,0 +1,296 @@
+"""All verdicts of one run, computed from its folder alone."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lossless.analysis import controls
+from lossless.analysis.acceptance import Acceptance, Speed, acceptance, by_category, speed
+from lossless.analysis.controls import Control
+from lossless.analysis.load import (
+    Recorded,
+    golden_transcript,
+    load_scores,
+    load_server,
+    score_of,
+    stop_rules,
+    transcript,
+)
+from lossless.prompts import Tokenizer
+from lossless.protocol import Answer
+from lossless.record.plan import AGAIN, HIT, LOGPROBS, ORDER, PLAIN, TOGETHER, adjusted, stages
+from lossless.record.store import Golden, Manifest, RecordedPrompt, RunStore
+from lossless.verdict import (
+    Epsilon,
+    Evidence,
+    Failure,
+    NoiseFloor,
+    OutputScores,
+    Reason,
+    StopRules,
+    Transcript,
+    Verdict,
+    Violation,
+    calibrate,
+    given,
+    judge,
+    measure,
+    violations,
+)
+from lossless.verdict.logprobs import misaligned, shifted
+from lossless.verdict.noise import DEFAULT_CAP, DEFAULT_K, DEFAULT_MINIMUM
+
+BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One verdict with where it belongs, the two transcripts it compares, and what they are called."""
+
+    variant: str
+    prompt: RecordedPrompt
+    stage: str
+    turn: int
+    verdict: Verdict
+    left: Transcript | None
+    right: Transcript | None
+    names: tuple[str, str] = ("baseline", "variant")
+
+
+class Analysis:
+    """Verdicts, controls and figures of one recorded run. Reading is lazy; nothing is written."""
+
+    def __init__(self, store: RunStore, *, epsilon: float | None = None) -> None:
+        self.store = store
+        self.manifest: Manifest = store.manifest
+        self.prompts: dict[str, RecordedPrompt] = {p.id: p for p in store.prompts}
+        self.goldens: dict[str, Golden] = store.goldens
+        self._given_epsilon = epsilon if epsilon is not None else self.manifest.epsilon
+
+    # ------------------------------------------------------------------ loading
+    @cached_property
+    def servers(self) -> dict[str, Recorded]:
+        return {name: load_server(self.store, name) for name in (BASELINE, *self.manifest.variants)}
+
+    @property
+    def baseline(self) -> Recorded:
+        return self.servers[BASELINE]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The target's tokenizer as it was when the run was recorded, or None if the folder lacks it."""
+        return Tokenizer.from_folder(self.store.path) if (self.store.path / "tokenizer.json").is_file() else None
+
+    @cached_property
+    def _scores(self) -> Mapping[str, Answer]:
+        return load_scores(self.store)
+
+    @cached_property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The model's end-of-sequence ids: from its folder, and what the baseline itself stopped at."""
+        asked = {i for p in self.prompts.values() for i in p.sampling.stop_token_ids}
+        seen = {
+            a.finish.matched
+            for a in self.baseline.answers.values()
+            if a.finish.type == "stop" and isinstance(a.finish.matched, int)
+        }
+        return tuple(sorted(set(self.manifest.eos_ids) | (seen - asked if not self.manifest.eos_ids else set())))
+
+    def rules(self, prompt: RecordedPrompt) -> StopRules:
+        return stop_rules(prompt, self.eos_ids)
+
+    def detokenize(self, ids: tuple[int, ...], skip_special_tokens: bool) -> str:
+        assert self.tokenizer is not None
+        return self.tokenizer.decode(ids, skip_special_tokens)
+
+    def token_text(self, token_id: int) -> str:
+        return self.tokenizer.token_text(token_id) if self.tokenizer else f"<{token_id}>"
+
+    # ----------------------------------------------------------------- controls
+    @cached_property
+    def epsilon(self) -> Epsilon:
+        if self._given_epsilon is not None:
+            return given(self._given_epsilon)
+        bounds = self.manifest.epsilon_bounds
+        return calibrate(
+            self.noise,
+            k=bounds.get("k", DEFAULT_K),
+            minimum=bounds.get("minimum", DEFAULT_MINIMUM),
+            cap=bounds.get("cap", DEFAULT_CAP),
+        )
+
+    @cached_property
+    def noise(self) -> NoiseFloor:
+        """How far the baseline's decode and its own re-scoring disagree."""
+        return measure(controls.noise_samples(self.baseline, self.prompts.values(), self._scores))
+
+    @cached_property
+    def controls(self) -> tuple[Control, ...]:
+        """Every control, baseline first."""
+        epsilon = self.epsilon
+        found = [
+            controls.repeatable(self.baseline, self.prompts.values()),
+            Control("noise floor", BASELINE, epsilon.problem is None, epsilon.describe()),
+            controls.no_speculation(self.baseline),
+        ]
+        for name in self.manifest.variants:
+            server = self.servers[name]
+            found.append(
+                controls.pair(
+                    self.baseline,
+                    server,
+                    self.manifest.allow_differences,
+                    self.manifest.algorithms.get(name),
+                )
+            )
+            found.append(controls.speculation(server, self.prompts.values()))
+        return tuple(found)
+
+    def failures(self, variant: str) -> tuple[Failure, ...]:
+        """Failed controls that make everything about a variant inconclusive."""
+        return tuple(
+            failure
+            for control in self.controls
+            if control.scope in (BASELINE, variant) and (failure := control.failure) is not None
+        )
+
+    # ----------------------------------------------------------------- verdicts
+    def verdict(self, variant: str, prompt_id: str, stage: str = PLAIN, turn: int = 0) -> Judged:
+        """A variant's answer against the baseline's answer to the same request in the same stage."""
+        prompt = self.prompts[prompt_id]
+        left, right = self.baseline, self.servers[variant]
+        a, b = left.transcript(stage, prompt_id, turn), right.transcript(stage, prompt_id, turn)
+        failures = [
+            *(Failure(Reason.MISSING, s.missing(stage, prompt_id, turn)) for s, t in ((left, a), (right, b)) if not t),
+            *self.failures(variant),
+        ]
+        repeat = left.transcript(AGAIN, prompt_id) if stage == PLAIN else None
+        if stage == PLAIN and repeat is None and a is not None:
+            failures.append(Failure(Reason.NOT_REPEATABLE, left.missing(AGAIN, prompt_id) + " (second run)"))
+        return self._judge(variant, prompt, stage, turn, a, b, tuple(failures), (BASELINE, variant), repeat)
+
+    def within(self, server: str, prompt_id: str, stage: str, turn: int = 0) -> Judged:
+        """A server's answer in a stage against the same server's answer when the prompt ran alone on an empty cache."""
+        prompt, recorded = self.prompts[prompt_id], self.servers[server]
+        a, b = recorded.transcript(PLAIN, prompt_id), recorded.transcript(stage, prompt_id, turn)
+        failures = tuple(
+            Failure(Reason.MISSING, recorded.missing(s, prompt_id, n))
+            for s, n, t in ((PLAIN, 0, a), (stage, turn, b))
+            if t is None
+        )
+        names = {TOGETHER: "at once", HIT: "from the cache", ORDER: "after others"}
+        return self._judge(server, prompt, stage, turn, a, b, failures, ("alone", names.get(stage, stage)))
+
+    def golden_verdict(self, prompt_id: str, golden: Golden | None = None) -> Judged | None:
+        """A golden output as today's baseline sees it; None if there is no golden for the prompt."""
+        golden = golden or self.goldens.get(prompt_id)
+        if golden is None:
+            return None
+        prompt = self.prompts[prompt_id]
+        a, b = self.baseline.transcript(PLAIN, prompt_id), golden_transcript(golden)
+        failures = () if a else (Failure(Reason.MISSING, self.baseline.missing(PLAIN, prompt_id)),)
+        return self._judge(BASELINE, prompt, "golden", 0, a, b, failures, (BASELINE, "golden"))
+
+    def _judge(
+        self,
+        variant: str,
+        prompt: RecordedPrompt,
+        stage: str,
+        turn: int,
+        left: Transcript | None,
+        right: Transcript | None,
+        failures: tuple[Failure, ...],
+        names: tuple[str, str],
+        repeat: Transcript | None = None,
+    ) -> Judged:
+        verdict = judge(
+            Evidence(
+                baseline=left,
+                variant=right,
+                rules=self.rules(prompt),
+                epsilon=self.epsilon,
+                scores=self.scores(prompt, right) if right is not None else None,
+                repeat=repeat,
+                own_rate=self.noise.regret_rate,
+                failures=failures,
+                detokenize=self.detokenize if self.tokenizer else None,
+                names=names,
+            )
+        )
+        if adjusted(prompt.sampling) and verdict.differences:
+            note = "re-scoring sees raw logits and says nothing about penalties or a grammar: only tokens are compared"
+            verdict = replace(verdict, notes=(*verdict.notes, note))
+        return Judged(variant, prompt, stage, turn, verdict, left, right, names)
+
+    def scores(self, prompt: RecordedPrompt, output: Transcript) -> OutputScores | None:
+        """The baseline's re-scoring of an output, None where it has none or cannot mean anything."""
+        if adjusted(prompt.sampling):
+            return None
+        return score_of(self._scores, prompt, output.ids)
+
+    def verdicts(self) -> Iterator[Judged]:
+        """Every pair verdict of the run: all prompts alone, then the stages with a twin on the baseline."""
+        for variant in self.manifest.variants:
+            for prompt in self.prompts.values():
+                yield self.verdict(variant, prompt.id)
+            for stage, prompt_id, turn in self.staged():
+                yield self.verdict(variant, prompt_id, stage, turn)
+
+    def staged(self) -> tuple[tuple[str, str, int], ...]:
+        """(stage, prompt, turn) of everything asked apart from the plain pass."""
+        plan = stages(tuple(self.prompts.values()), baseline=False, concurrency=self.manifest.concurrency)
+        return tuple(
+            (item.stage, item.prompt, item.turn)
+            for stage in plan
+            if stage.name in (TOGETHER, HIT, ORDER)
+            for item in stage.items
+        )
+
+    # --------------------------------------------------------------- invariants
+    def broken_rules(self, server: str, prompt_id: str) -> tuple[Violation, ...]:
+        """Stop, usage, text and logprob rules that a server's answers to one prompt break, in any stage."""
+        prompt, recorded = self.prompts[prompt_id], self.servers[server]
+        found: dict[Violation, None] = {}
+        for (stage, answered, _turn), answer in recorded.answers.items():
+            if answered != prompt_id:
+                continue
+            for v in violations(transcript(answer), self.rules(prompt), self.detokenize if self.tokenizer else None):
+                found[Violation(v.reason, f"{stage}: {v.message}")] = None
+            if stage == LOGPROBS and (message := self._logprob_problem(prompt, answer)):
+                found[Violation(Reason.LOGPROBS, f"{stage}: {message}")] = None
+        return tuple(found)
+
+    def _logprob_problem(self, prompt: RecordedPrompt, answer: Answer) -> str | None:
+        entries = (
+            None if answer.output_logprobs is None else tuple((e.logprob, e.token_id) for e in answer.output_logprobs)
+        )
+        if message := misaligned(answer.output_ids, answer.completion_tokens, entries):
+            return message
+        scored = score_of(self._scores, prompt, answer.output_ids)
+        if scored is None or entries is None or self.epsilon.problem:
+            return None
+        return shifted(entries, scored.logprobs, epsilon=self.epsilon.value)
+
+    # ------------------------------------------------------------------ figures
+    def acceptance(self, variant: str) -> dict[str, Acceptance]:
+        """By category, and ``all`` for the whole set."""
+        groups = by_category(self.prompts.values())
+        found = {category: acceptance(self.servers[variant], prompts) for category, prompts in groups.items()}
+        found["all"] = acceptance(self.servers[variant], [p for ps in groups.values() for p in ps])
+        return found
+
+    def speed(self, server: str) -> dict[str, Speed]:
+        """By category, and ``all`` for the whole set."""
+        groups = by_category(self.prompts.values())
+        found = {category: speed(self.servers[server], prompts) for category, prompts in groups.items()}
+        found["all"] = speed(self.servers[server], [p for ps in groups.values() for p in ps])
+        return found
+
+
+def analyze(store: RunStore, *, epsilon: float | None = None) -> Analysis:
+    """Judge a recorded run. ``epsilon`` (nats) replaces the calibrated bound.
+
+    Raises:
+        UsageError: the folder is not a run, or is damaged.
+    """
+    return Analysis(store, epsilon=epsilon)

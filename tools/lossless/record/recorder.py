@@ -1,0 +1,307 @@
+"""Runs the plan of one server: starts it, sends the prompts, keeps every answer as it arrives.
+
+One call records one server. Several workers may each record another one; a file lock a server keeps them apart, and
+the baseline's turn comes when all variants are recorded, because it re-scores what they said.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from lossless.errors import LosslessError, ServerDied, ServerError
+from lossless.protocol import Answer, GenerateRequest, Sampling
+from lossless.record.plan import (
+    SCORE,
+    Item,
+    Stage,
+    adjusted,
+    stages,
+)
+from lossless.record.store import Record, RecordedPrompt, RunStore, ServerState, output_digest
+
+BASELINE = "baseline"
+TOP = 5  # candidates a position: both sides of a flip, with room for three-way ties
+
+
+class RecordingServer(Protocol):
+    """What the recorder needs of a server (``lossless.servers``)."""
+
+    name: str
+    settings: Mapping[str, str]
+
+    def start(self, on_progress: Callable[[str], None]) -> None: ...
+
+    def check(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class RecordingClient(Protocol):
+    """What the recorder needs of a client (``lossless.protocol.client.Client``)."""
+
+    def generate(self, request: GenerateRequest) -> Answer: ...
+
+    def generate_batch(
+        self, requests: list[GenerateRequest], concurrency: int
+    ) -> Iterable[tuple[int, Answer | LosslessError]]: ...
+
+    def flush_cache(self) -> None: ...
+
+    def server_info(self) -> dict[str, Any]: ...
+
+    def model_info(self) -> dict[str, Any]: ...
+
+
+class Progress(Protocol):
+    """Told what happens; the terminal shows it."""
+
+    def starting(self, server: str, line: str) -> None: ...
+
+    def stage(self, server: str, stage: str, total: int, done: int) -> None: ...
+
+    def advance(self, server: str, stage: str, tokens: int) -> None: ...
+
+    def finished(self, state: ServerState) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Records servers into one run folder.
+
+    ``make_server`` gets the cards that ``lease`` holds while the server runs; ``connect`` makes the client once it is
+    ready. A server that failed is tried again only in another ``attempt``.
+    """
+
+    store: RunStore
+    make_server: Callable[[str, tuple[str, ...]], RecordingServer]
+    connect: Callable[[str, RecordingServer], RecordingClient]
+    progress: Progress
+    lease: Callable[[str], AbstractContextManager[tuple[str, ...]]] = lambda _name: nullcontext(())
+    attempt: str = ""
+
+    def record(self, name: str) -> ServerState:
+        """Record one server to its end, continuing what is already there.
+
+        A server that cannot be started or dies ends in a state with ``problem`` set: what it did not answer stays
+        missing, and missing evidence is inconclusive. Only bad input (UsageError) and interrupts are raised.
+        """
+        old = self.store.server(name)
+        if old is not None and ((old.complete and old.problem is None) or old.ended_in(self.attempt)):
+            return old
+        state = ServerState(name, complete=False, attempt=self.attempt)
+        self.store.write_server(state)
+        started = time.monotonic()
+        try:
+            with self.lease(name) as cards:
+                server = self.make_server(name, cards)
+                try:
+                    server.start(lambda line: self.progress.starting(name, line))
+                    state = replace(state, start_s=time.monotonic() - started)
+                    client = self.connect(name, server)
+                    state = replace(
+                        state,
+                        server_info=client.server_info(),
+                        model_info=client.model_info(),
+                        settings=dict(server.settings),
+                    )
+                    self._continue_or_forget(name, old, state)
+                    state = self._run(name, server, client, state)
+                finally:
+                    server.stop()
+        except ServerError as problem:
+            state = replace(state, complete=False, problem=str(problem))
+        self.store.write_server(state)
+        self.progress.finished(state)
+        return state
+
+    def _continue_or_forget(self, name: str, old: ServerState | None, new: ServerState) -> None:
+        """Answers of another SGLang version, model or card are no part of this recording."""
+        if old is not None and old.server_info and _identity(old) != _identity(new):
+            self.store.forget(name)
+        self.store.write_server(new)
+
+    def _run(self, name: str, server: RecordingServer, client: RecordingClient, state: ServerState) -> ServerState:
+        manifest, prompts = self.store.manifest, {p.id: p for p in self.store.prompts}
+        plan = stages(tuple(prompts.values()), baseline=name == BASELINE, concurrency=manifest.concurrency)
+        self.store.drop_stages(name, self._half_finished(name, plan))
+        took: dict[str, float] = {}
+        failed = 0
+        for stage in plan:
+            begin = time.monotonic()
+            failed += self._stage(name, stage, prompts, server, client)
+            took[stage.name] = time.monotonic() - begin
+        generate_s = sum(took.values())
+        if name == BASELINE:
+            begin = time.monotonic()
+            failed += self._score(prompts, manifest.concurrency, server, client)
+            took[SCORE] = time.monotonic() - begin
+        problem = f"{failed} requests failed" if failed else None
+        return replace(
+            state,
+            complete=True,
+            problem=problem,
+            generate_s=generate_s,
+            score_s=took.get(SCORE, 0.0),
+            stage_s={stage: round(seconds, 3) for stage, seconds in took.items()},
+        )
+
+    def _half_finished(self, name: str, plan: tuple[Stage, ...]) -> frozenset[str]:
+        answers = self.store.answers(name)
+        half = set()
+        for stage in plan:
+            have = sum(
+                (r := answers.get((i.stage, i.prompt, i.turn, None))) is not None and r.answer is not None
+                for i in stage.items
+            )
+            if stage.stateful and 0 < have < len(stage.items):
+                half.add(stage.name)
+        return frozenset(half)
+
+    def _stage(
+        self,
+        name: str,
+        stage: Stage,
+        prompts: Mapping[str, RecordedPrompt],
+        server: RecordingServer,
+        client: RecordingClient,
+    ) -> int:
+        """Run what is missing of a stage; the number of failed requests."""
+        answers = self.store.answers(name)
+        todo = [
+            item
+            for item in stage.items
+            if (r := answers.get((item.stage, item.prompt, item.turn, None))) is None or r.answer is None
+        ]
+        self.progress.stage(name, stage.name, len(stage.items), len(stage.items) - len(todo))
+        if not todo:
+            return 0
+        requests = [_request(prompts[item.prompt], stage) for item in todo]
+        if stage.flush == "once":
+            client.flush_cache()
+        failed = 0
+        result: Answer | LosslessError
+        if stage.concurrency > 1:
+            for index, result, wall in _timed(client.generate_batch(requests, stage.concurrency)):
+                failed += self._keep(name, stage.name, todo[index], result, wall, server)
+            return failed
+        for item, request in zip(todo, requests, strict=True):
+            if stage.flush == "each":
+                client.flush_cache()
+            begin = time.monotonic()
+            try:
+                result = client.generate(request)
+            except ServerError as problem:
+                result = problem
+            failed += self._keep(name, stage.name, item, result, time.monotonic() - begin, server)
+        return failed
+
+    def _keep(
+        self,
+        name: str,
+        stage: str,
+        item: Item,
+        result: Answer | LosslessError,
+        wall_s: float,
+        server: RecordingServer,
+        output: str | None = None,
+    ) -> int:
+        """Put one result on disk; 1 if it failed. Raises ServerDied when the server is gone."""
+        tokens = 0
+        if isinstance(result, Answer):
+            record = Record(item.stage, item.prompt, item.turn, output, round(wall_s, 4), answer=result.raw)
+            tokens = len(result.output_ids)
+        else:
+            record = Record(item.stage, item.prompt, item.turn, output, round(wall_s, 4), error=str(result))
+        self.store.append(name, record)
+        self.progress.advance(name, stage, tokens)
+        if isinstance(result, ServerDied):
+            raise result
+        if isinstance(result, LosslessError):
+            server.check()
+            return 1
+        return 0
+
+    # ------------------------------------------------------------- re-scoring
+    def _score(
+        self,
+        prompts: Mapping[str, RecordedPrompt],
+        concurrency: int,
+        server: RecordingServer,
+        client: RecordingClient,
+    ) -> int:
+        """Re-score the baseline's own outputs and every output that differs from them; each distinct one once."""
+        answers = self.store.answers(BASELINE)
+        wanted = {
+            key: value
+            for key, value in self._outputs_to_score(prompts).items()
+            if (r := answers.get((SCORE, value[0], 0, key))) is None or r.answer is None
+        }
+        keys = list(wanted)
+        requests = [scoring_request(prompts[wanted[k][0]].ids, wanted[k][1]) for k in keys]
+        self.progress.stage(BASELINE, SCORE, len(requests), 0)
+        failed = 0
+        if requests:
+            client.flush_cache()
+        for index, result, wall in _timed(client.generate_batch(requests, concurrency)):
+            key = keys[index]
+            item = Item(SCORE, wanted[key][0])
+            failed += self._keep(BASELINE, SCORE, item, result, wall, server, output=key)
+        return failed
+
+    def _outputs_to_score(self, prompts: Mapping[str, RecordedPrompt]) -> dict[str, tuple[str, tuple[int, ...]]]:
+        wanted: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+        def want(prompt_id: str, ids: tuple[int, ...]) -> None:
+            prompt = prompts.get(prompt_id)
+            if prompt is not None and ids and not adjusted(prompt.sampling):
+                wanted.setdefault(output_digest(prompt.ids, ids), (prompt_id, ids))
+
+        for name in (BASELINE, *self.store.manifest.variants):
+            for record in self.store.answers(name).values():
+                answer = record.parsed()
+                if answer is not None and record.stage != SCORE:
+                    want(record.prompt, answer.output_ids)
+        for prompt_id, golden in self.store.goldens.items():
+            want(prompt_id, golden.ids)
+        return wanted
+
+
+def _request(prompt: RecordedPrompt, stage: Stage) -> GenerateRequest:
+    return GenerateRequest(
+        input_ids=prompt.ids,
+        sampling=prompt.sampling,
+        return_logprob=stage.logprobs,
+        top_logprobs_num=TOP if stage.logprobs else 0,
+    )
+
+
+def scoring_request(prompt_ids: tuple[int, ...], output_ids: tuple[int, ...]) -> GenerateRequest:
+    """Teacher forcing: a prefill of prompt + output that returns the top logprobs of every output position.
+
+    ``logprob_start_len`` is the last prompt token: its (null) entry comes first, then one entry an output token.
+    """
+    return GenerateRequest(
+        input_ids=(*prompt_ids, *output_ids),
+        sampling=Sampling(max_new_tokens=0),
+        return_logprob=True,
+        logprob_start_len=len(prompt_ids) - 1,
+        top_logprobs_num=TOP,
+    )
+
+
+def _timed(
+    results: Iterable[tuple[int, Answer | LosslessError]],
+) -> Iterable[tuple[int, Answer | LosslessError, float]]:
+    """The results with their own wall time where the server reports it, else 0."""
+    for index, result in results:
+        yield index, result, (result.latency_s or 0.0) if isinstance(result, Answer) else 0.0
+
+
+def _identity(state: ServerState) -> tuple[object, ...]:
+    """What must not change while a recording is resumed."""
+    info = state.server_info
+    return tuple(
+        info.get(k) for k in ("version", "model_path", "dtype", "kv_cache_dtype", "attention_backend", "tp_size")
+    )

@@ -1,0 +1,1 @@
+"""Read-only views of verdicts: the terminal, and JSON evidence."""

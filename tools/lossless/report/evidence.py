@@ -1,0 +1,111 @@
+"""Verdicts as JSON: the evidence format. ``schema`` changes when a field changes its meaning or goes away."""
+
+import math
+from collections import Counter
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from lossless.analysis import Analysis, Control, Judged
+from lossless.verdict import Kind
+
+SCHEMA = 1
+
+
+def evidence(analysis: Analysis) -> dict[str, Any]:
+    """Everything a script may want of one run: plain JSON values only, numbers that are none become null."""
+    m = analysis.manifest
+    judged = list(analysis.verdicts())
+    data: dict[str, Any] = _plain(
+        {
+            "schema": SCHEMA,
+            "run": analysis.store.path.name,
+            "status": status(analysis, judged),
+            "profile": m.profile,
+            "kind": m.kind,
+            "target": m.target,
+            "dtype": m.dtype,
+            "fault": m.fault,
+            "created": m.created,
+            "tool_version": m.tool_version,
+            "prompt_set": {"name": m.prompt_set, "digest": m.prompt_digest, "prompts": len(analysis.prompts)},
+            "versions": {name: server.info.get("version") for name, server in analysis.servers.items()},
+            "epsilon": asdict(analysis.epsilon),
+            "controls": [_control(c) for c in analysis.controls],
+            "counts": {v: dict(Counter(j.verdict.label for j in judged if j.variant == v)) for v in m.variants},
+            "verdicts": [_judged(j) for j in judged],
+            "golden": [
+                _judged(g) for p in analysis.goldens if p in analysis.prompts and (g := analysis.golden_verdict(p))
+            ],
+            "acceptance": {
+                v: {
+                    c: {"accept_length": a.accept_length, "verify_steps": a.verify_steps, "prompts": a.prompts}
+                    for c, a in analysis.acceptance(v).items()
+                }
+                for v in m.variants
+            },
+            "speed": {
+                s: {c: {"tokens_per_s": x.tokens_per_s, "tokens": x.tokens} for c, x in analysis.speed(s).items()}
+                for s in analysis.servers
+            },
+            "timings": {s: _timings(analysis, s) for s in analysis.servers},
+        }
+    )
+    return data
+
+
+def status(analysis: Analysis, judged: list[Judged]) -> str:
+    """``proven``, ``divergent`` or ``inconclusive``: the worst of the run. No evidence at all is inconclusive."""
+    kinds = {j.verdict.kind for j in judged}
+    if Kind.DIVERGENT in kinds:
+        return "divergent"
+    if not kinds or Kind.INCONCLUSIVE in kinds or any(c.failure for c in analysis.controls):
+        return "inconclusive"
+    return "proven"
+
+
+def _control(control: Control) -> dict[str, Any]:
+    return asdict(control)
+
+
+def _judged(judged: Judged) -> dict[str, Any]:
+    v = asdict(judged.verdict)
+    del v["epsilon"]  # once for the run is enough
+    return {
+        "prompt": judged.prompt.id,
+        "category": judged.prompt.category,
+        "group": judged.prompt.group,
+        "variant": judged.variant,
+        "stage": judged.stage,
+        "turn": judged.turn,
+        "verdict": v.pop("kind"),
+        "label": judged.verdict.label,
+        **v,
+        "finish": {
+            name: None if t is None else {"type": t.finish.type, "matched": t.finish.matched}
+            for name, t in zip(("baseline", "variant"), (judged.left, judged.right), strict=True)
+        },
+    }
+
+
+def _timings(analysis: Analysis, name: str) -> dict[str, Any]:
+    state = analysis.store.server(name)
+    if state is None:
+        return {}
+    return {
+        "start_s": round(state.start_s, 3),
+        "generate_s": round(state.generate_s, 3),
+        "score_s": round(state.score_s, 3),
+        "stage_s": state.stage_s,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,146 @@
+"""The noise floor of this run on this machine, and the near-tie bound epsilon made from it.
+
+The floor is how far the baseline's decode and the baseline's own re-scoring of the same output disagree. One token
+contributes the larger of two figures: |decode logprob - re-scored logprob|, and the token's own regret. The floor is
+the third largest contribution: a bound that one or two freak positions cannot widen. Whatever lies above epsilon is
+not noise but a contradiction inside the baseline, and is reported as such (``NoiseFloor.outliers``).
+
+Why k is 2: a flip needs two candidates to cross, and each of the two can move by one floor.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+DEFAULT_K = 2.0
+DEFAULT_MINIMUM = 1e-3  # nats: far above float32 rounding (1e-5 on real servers), far below one bfloat16 step (1/32)
+DEFAULT_CAP = 0.5  # nats: a token 0.6 times as likely as the best one is no tie
+MIN_TOKENS = 200
+RANK = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseSample:
+    """One position of the baseline's own output: its decode and re-scored logprob, and its own regret, in nats."""
+
+    decode_logprob: float | None
+    rescored_logprob: float | None
+    regret: float | None
+
+    @property
+    def shift(self) -> float | None:
+        """|decode - re-scored|, in nats."""
+        if self.decode_logprob is None or self.rescored_logprob is None:
+            return None
+        shift = abs(self.decode_logprob - self.rescored_logprob)
+        return None if math.isnan(shift) else shift
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """``value`` is the floor in nats. The rest says what it was made of."""
+
+    value: float
+    tokens: int
+    missing: int
+    median_shift: float
+    p99_shift: float
+    max_shift: float
+    max_regret: float
+    regret_count: int
+
+    @property
+    def regret_rate(self) -> float:
+        """Share of the baseline's own tokens that are not the argmax of its re-scoring."""
+        return self.regret_count / self.tokens if self.tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Epsilon:
+    """The near-tie bound of a run, in nats, with everything it was made of.
+
+    ``problem`` says why no bound could be had; then nothing but identical outputs can be judged.
+    """
+
+    value: float
+    k: float
+    minimum: float
+    cap: float
+    floor: NoiseFloor | None
+    problem: str | None = None
+
+    def describe(self) -> str:
+        """One line for a reader, inputs included."""
+        if self.problem:
+            return f"no epsilon: {self.problem}"
+        if self.floor is None:
+            return f"epsilon {self.value:.4g} nats (given, not measured)"
+        return (
+            f"epsilon {self.value:.4g} nats = clamp({self.k:g} x noise floor {self.floor.value:.3g}, "
+            f"{self.minimum:g}, {self.cap:g}); floor from {self.floor.tokens} tokens of the baseline's own output: "
+            f"|decode - re-scored| median {self.floor.median_shift:.2g}, p99 {self.floor.p99_shift:.2g}, "
+            f"max {self.floor.max_shift:.3g}; own regret above 0 at {self.floor.regret_count}, "
+            f"max {self.floor.max_regret:.3g}"
+        )
+
+
+def measure(samples: Iterable[NoiseSample]) -> NoiseFloor:
+    """Noise floor from the baseline's own output. Positions without evidence are counted, never guessed."""
+    shifts: list[float] = []
+    regrets: list[float] = []
+    both: list[float] = []
+    missing = 0
+    for sample in samples:
+        shift, regret = sample.shift, sample.regret
+        if shift is None or regret is None:
+            missing += 1
+            continue
+        shifts.append(shift)
+        regrets.append(regret)
+        both.append(max(shift, regret))
+    both.sort(reverse=True)
+    return NoiseFloor(
+        value=both[min(RANK, len(both)) - 1] if both else math.nan,
+        tokens=len(both),
+        missing=missing,
+        median_shift=quantile(shifts, 0.5),
+        p99_shift=quantile(shifts, 0.99),
+        max_shift=max(shifts, default=math.nan),
+        max_regret=max(regrets, default=math.nan),
+        regret_count=sum(r > 0 for r in regrets),
+    )
+
+
+def calibrate(
+    floor: NoiseFloor,
+    *,
+    k: float = DEFAULT_K,
+    minimum: float = DEFAULT_MINIMUM,
+    cap: float = DEFAULT_CAP,
+    min_tokens: int = MIN_TOKENS,
+) -> Epsilon:
+    """Epsilon = clamp(k * floor, minimum, cap). A floor that cannot be trusted is a problem, not a wider net."""
+    problem = None
+    if floor.tokens < min_tokens:
+        problem = f"the noise floor was measured on {floor.tokens} tokens, at least {min_tokens} are needed"
+    elif not math.isfinite(floor.value):
+        problem = "the noise floor is not a number"
+    elif floor.value > cap:
+        problem = (
+            f"the noise floor of {floor.value:.3g} nats is above the cap of {cap:g}: the baseline contradicts itself"
+        )
+    value = min(max(k * floor.value, minimum), cap) if math.isfinite(floor.value) else math.nan
+    return Epsilon(value=value, k=k, minimum=minimum, cap=cap, floor=floor, problem=problem)
+
+
+def given(value: float) -> Epsilon:
+    """An epsilon set by hand (``--lossless-epsilon``), in nats."""
+    return Epsilon(value=value, k=1.0, minimum=value, cap=value, floor=None)
+
+
+def quantile(values: list[float], q: float) -> float:
+    """Nearest-rank quantile; NaN of nothing."""
+    if not values:
+        return math.nan
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(q * len(ordered)) - 1 if q > 0 else 0)]
