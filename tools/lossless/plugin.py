@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lossless_stage(name): the requests of this recording stage")
     suite = Suite(config)
     config.pluginmanager.register(suite, "lossless-suite")
-    if suite.given:
+    if suite.given or suite.table:
         with _usage_errors():
             _ = suite.session.prepared
 
@@ -86,13 +86,18 @@ class Suite:
         return {name: value for name, value in found.items() if value is not None}
 
     @cached_property
-    def session(self) -> SuiteSession:
+    def table(self) -> dict[str, Any]:
+        """[tool.lossless] of the root folder's pyproject.toml."""
         pyproject = self.config.rootpath / "pyproject.toml"
-        table: dict[str, Any] = {}
-        if pyproject.is_file():
-            table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("lossless", {})
+        if not pyproject.is_file():
+            return {}
+        found = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("lossless", {})
+        return dict(found)
+
+    @cached_property
+    def session(self) -> SuiteSession:
         with _usage_errors():
-            options = Options.merge(self.given, table, root=self.config.rootpath)
+            options = Options.merge(self.given, self.table, root=self.config.rootpath)
         given = getattr(self.config, "workerinput", {})
         run = given.get("lossless_run")
         attempt = given.get("lossless_attempt") or uuid.uuid4().hex
@@ -109,18 +114,18 @@ class Suite:
         prompts = prepared.prompts.prompts
         groups = next((m.args for m in metafunc.definition.iter_markers("lossless_groups")), None)
         if "lossless_variant" in names:
-            metafunc.parametrize("lossless_variant", list(prepared.profile.variants), scope="session")
+            metafunc.parametrize("lossless_variant", list(prepared.profile.variants))
         if "lossless_server" in names:
-            metafunc.parametrize("lossless_server", ["baseline", *prepared.profile.variants], scope="session")
+            metafunc.parametrize("lossless_server", ["baseline", *prepared.profile.variants])
         if "lossless_prompt" in names:
             ids = [p.id for p in prompts if groups is None or p.group in groups]
-            metafunc.parametrize("lossless_prompt", ids, scope="session")
+            metafunc.parametrize("lossless_prompt", ids)
         if "lossless_step" in names:
             wanted = next(m.args[0] for m in metafunc.definition.iter_markers("lossless_stage"))
             plan = stages(prompts, baseline=False, concurrency=prepared.profile.concurrency)
             steps = [(i.prompt, i.turn) for stage in plan if stage.name == wanted for i in stage.items]
             ids = [f"{prompt}-{turn + 1}" for prompt, turn in steps]
-            metafunc.parametrize("lossless_step", steps, ids=ids, scope="session")
+            metafunc.parametrize("lossless_step", steps, ids=ids)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep a variant's tests on one worker under ``--dist loadgroup``."""

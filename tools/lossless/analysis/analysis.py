@@ -82,19 +82,22 @@ class Analysis:
         return Tokenizer.from_folder(self.store.path) if (self.store.path / "tokenizer.json").is_file() else None
 
     @cached_property
-    def _scores(self) -> Mapping[str, Answer]:
+    def scoring_answers(self) -> Mapping[str, Answer]:
+        """The baseline's re-scoring answers, by output digest."""
         return load_scores(self.store)
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:
         """The model's end-of-sequence ids: from its folder, and what the baseline itself stopped at."""
-        asked = {i for p in self.prompts.values() for i in p.sampling.stop_token_ids}
         seen = {
             a.finish.matched
-            for a in self.baseline.answers.values()
-            if a.finish.type == "stop" and isinstance(a.finish.matched, int)
+            for (_, prompt, _), a in self.baseline.answers.items()
+            if a.finish.type == "stop"
+            and isinstance(a.finish.matched, int)
+            and prompt in self.prompts
+            and a.finish.matched not in self.prompts[prompt].sampling.stop_token_ids
         }
-        return tuple(sorted(set(self.manifest.eos_ids) | (seen - asked if not self.manifest.eos_ids else set())))
+        return tuple(sorted({*self.manifest.eos_ids, *seen}))
 
     def rules(self, prompt: RecordedPrompt) -> StopRules:
         return stop_rules(prompt, self.eos_ids)
@@ -122,7 +125,7 @@ class Analysis:
     @cached_property
     def noise(self) -> NoiseFloor:
         """How far the baseline's decode and its own re-scoring disagree."""
-        return measure(controls.noise_samples(self.baseline, self.prompts.values(), self._scores))
+        return measure(controls.noise_samples(self.baseline, self.prompts.values(), self.scoring_answers))
 
     @cached_property
     def controls(self) -> tuple[Control, ...]:
@@ -203,6 +206,7 @@ class Analysis:
         names: tuple[str, str],
         repeat: Transcript | None = None,
     ) -> Judged:
+        unscored = None if adjusted(prompt.sampling) else "the baseline has not re-scored this output"
         verdict = judge(
             Evidence(
                 baseline=left,
@@ -213,8 +217,10 @@ class Analysis:
                 repeat=repeat,
                 own_rate=self.noise.regret_rate,
                 failures=failures,
-                detokenize=self.detokenize if self.tokenizer else None,
+                # A golden may be edited by hand: its tokens are what counts, and its text need not be theirs.
+                detokenize=self.detokenize if self.tokenizer and stage != "golden" else None,
                 names=names,
+                unscored=unscored,
             )
         )
         if adjusted(prompt.sampling) and verdict.differences:
@@ -226,7 +232,7 @@ class Analysis:
         """The baseline's re-scoring of an output, None where it has none or cannot mean anything."""
         if adjusted(prompt.sampling):
             return None
-        return score_of(self._scores, prompt, output.ids)
+        return score_of(self.scoring_answers, prompt, output.ids)
 
     def verdicts(self) -> Iterator[Judged]:
         """Every pair verdict of the run: all prompts alone, then the stages with a twin on the baseline."""
@@ -266,7 +272,7 @@ class Analysis:
         )
         if message := misaligned(answer.output_ids, answer.completion_tokens, entries):
             return message
-        scored = score_of(self._scores, prompt, answer.output_ids)
+        scored = self.scores(prompt, transcript(answer))
         if scored is None or entries is None or self.epsilon.problem:
             return None
         return shifted(entries, scored.logprobs, epsilon=self.epsilon.value)

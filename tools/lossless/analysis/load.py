@@ -1,5 +1,6 @@
 """Recorded answers as the verdict core's values."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -43,7 +44,9 @@ def scores(answer: Answer, output_ids: tuple[int, ...]) -> OutputScores | None:
     return OutputScores(
         ids=output_ids,
         logprobs=tuple(e.logprob for e in entries[1:]),
-        top=tuple(tuple(Candidate(c.token_id, c.logprob) for c in row if c.logprob is not None) for row in top[1:]),
+        top=tuple(
+            tuple(Candidate(c.token_id, math.nan if c.logprob is None else c.logprob) for c in row) for row in top[1:]
+        ),
     )
 
 
@@ -72,7 +75,7 @@ class Recorded:
     problem: str | None
     info: Mapping[str, object] = field(default_factory=dict)
     model: Mapping[str, object] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] | None = None
 
     def transcript(self, stage: str, prompt: str, turn: int = 0) -> Transcript | None:
         answer = self.answers.get((stage, prompt, turn))
@@ -109,7 +112,7 @@ def load_server(store: RunStore, name: str) -> Recorded:
         problem="it was never started" if state is None else state.problem,
         info=state.server_info if state else {},
         model=state.model_info if state else {},
-        settings=state.settings if state else {},
+        settings=state.settings if state else None,
     )
 
 

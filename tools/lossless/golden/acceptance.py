@@ -35,7 +35,7 @@ def dumps(categories: Mapping[str, GoldenAcceptance]) -> str:
     return json.dumps(rows, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
-def loads(text: str, *, where: str) -> dict[str, GoldenAcceptance]:
+def loads(text: str | bytes, *, where: str) -> dict[str, GoldenAcceptance]:
     """Read the file's text.
 
     Raises:

@@ -65,14 +65,15 @@ class GoldenFile:
         data = asdict(self)
         ids = data["output"]["token_ids"]
         rows = [ids[i : i + 16] for i in range(0, len(ids), 16)]
-        data["output"]["token_ids"] = "@ids"
+        data["output"]["token_ids"] = "@ids"  # with its key, since no JSON string can hold the unescaped quotes
         text = json.dumps(data, ensure_ascii=False, indent=2)
         body = ",\n".join("      " + ", ".join(map(str, row)) for row in rows)
-        return text.replace('"@ids"', f"[\n{body}\n    ]" if rows else "[]", 1) + "\n"
+        value = f"[\n{body}\n    ]" if rows else "[]"
+        return text.replace('"token_ids": "@ids"', f'"token_ids": {value}', 1) + "\n"
 
 
-def parse_golden(text: str, *, where: str) -> GoldenFile:
-    """Read a golden file's text.
+def parse_golden(text: str | bytes, *, where: str) -> GoldenFile:
+    """Read a golden file's text (bytes of a file, so that damaged encoding is damage like any other).
 
     Raises:
         UsageError: it is not JSON or not of this format; the message names ``where``.
@@ -95,7 +96,7 @@ def read_golden(folder: Path, prompt_id: str) -> GoldenFile | None:
     path = folder / f"{prompt_id}.json"
     if not path.is_file():
         return None
-    golden = parse_golden(path.read_text(encoding="utf-8"), where=str(path))
+    golden = parse_golden(path.read_bytes(), where=str(path))
     if golden.prompt != prompt_id:
         raise UsageError(f"the golden file {path} says it belongs to prompt {golden.prompt!r}")
     return golden

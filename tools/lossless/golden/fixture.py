@@ -83,7 +83,7 @@ class GoldenFixture:
                 self.note(f"{'kept' if after == before else 'written'}:{name}")
             return
         try:
-            golden = loads(path.read_text(encoding="utf-8"), where=str(path))
+            golden = loads(path.read_bytes(), where=str(path))
         except UsageError as problem:
             pytest.fail(str(problem), pytrace=False)
         lines = "\n  ".join(outside(now, golden))
@@ -108,12 +108,12 @@ class GoldenFixture:
             pytest.fail(f"there is no golden {path}\n→ record it: {UPDATE}", pytrace=False)
         if not path.stem.startswith("_"):
             try:
-                parse_golden(path.read_text(encoding="utf-8"), where=str(path))
+                parse_golden(path.read_bytes(), where=str(path))
             except UsageError as problem:
                 pytest.fail(str(problem), pytrace=False)
 
     def _explain(self, path: Path) -> str:
-        golden = parse_golden(path.read_text(encoding="utf-8"), where=str(path))
+        golden = parse_golden(path.read_bytes(), where=str(path))
         judged = self.check.judge(golden)
         if judged is None:
             return (

@@ -20,6 +20,7 @@ from lossless.record.plan import (
     stages,
 )
 from lossless.record.store import Record, RecordedPrompt, RunStore, ServerState, output_digest
+from lossless.servers.pair_arguments import MATTER
 
 BASELINE = "baseline"
 TOP = 5  # candidates a position: both sides of a flip, with room for three-way ties
@@ -29,7 +30,7 @@ class RecordingServer(Protocol):
     """What the recorder needs of a server (``lossless.servers``)."""
 
     name: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] | None
 
     def start(self, on_progress: Callable[[str], None]) -> None: ...
 
@@ -88,9 +89,11 @@ class Recorder:
         missing, and missing evidence is inconclusive. Only bad input (UsageError) and interrupts are raised.
         """
         old = self.store.server(name)
-        if old is not None and ((old.complete and old.problem is None) or old.ended_in(self.attempt)):
+        done = old is not None and old.complete and old.problem is None and not self._left_to_score(name)
+        if old is not None and (done or old.ended_in(self.attempt)):
             return old
-        state = ServerState(name, complete=False, attempt=self.attempt)
+        # What the server said of itself stays until it says it again: it belongs to the answers already on disk.
+        state = replace(old or ServerState(name, False), complete=False, problem=None, attempt=self.attempt)
         self.store.write_server(state)
         started = time.monotonic()
         try:
@@ -104,7 +107,7 @@ class Recorder:
                         state,
                         server_info=client.server_info(),
                         model_info=client.model_info(),
-                        settings=dict(server.settings),
+                        settings=None if server.settings is None else dict(server.settings),
                     )
                     self._continue_or_forget(name, old, state)
                     state = self._run(name, server, client, state)
@@ -117,7 +120,7 @@ class Recorder:
         return state
 
     def _continue_or_forget(self, name: str, old: ServerState | None, new: ServerState) -> None:
-        """Answers of another SGLang version, model or card are no part of this recording."""
+        """Answers of another SGLang version, model or configuration are no part of this recording."""
         if old is not None and old.server_info and _identity(old) != _identity(new):
             self.store.forget(name)
         self.store.write_server(new)
@@ -232,12 +235,7 @@ class Recorder:
         client: RecordingClient,
     ) -> int:
         """Re-score the baseline's own outputs and every output that differs from them; each distinct one once."""
-        answers = self.store.answers(BASELINE)
-        wanted = {
-            key: value
-            for key, value in self._outputs_to_score(prompts).items()
-            if (r := answers.get((SCORE, value[0], 0, key))) is None or r.answer is None
-        }
+        wanted = self._unscored(prompts)
         keys = list(wanted)
         requests = [scoring_request(prompts[wanted[k][0]].ids, wanted[k][1]) for k in keys]
         self.progress.stage(BASELINE, SCORE, len(requests), 0)
@@ -249,6 +247,15 @@ class Recorder:
             item = Item(SCORE, wanted[key][0])
             failed += self._keep(BASELINE, SCORE, item, result, wall, server, output=key)
         return failed
+
+    def _left_to_score(self, name: str) -> bool:
+        """Whether a finished baseline has to come back: a variant was recorded (again) after it."""
+        return name == BASELINE and bool(self._unscored({p.id: p for p in self.store.prompts}))
+
+    def _unscored(self, prompts: Mapping[str, RecordedPrompt]) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Outputs without a re-scoring answer, by digest: prompt id and token ids."""
+        scored = {r.output for r in self.store.answers(BASELINE).values() if r.stage == SCORE and r.answer is not None}
+        return {key: value for key, value in self._outputs_to_score(prompts).items() if key not in scored}
 
     def _outputs_to_score(self, prompts: Mapping[str, RecordedPrompt]) -> dict[str, tuple[str, tuple[int, ...]]]:
         wanted: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -300,8 +307,7 @@ def _timed(
 
 
 def _identity(state: ServerState) -> tuple[object, ...]:
-    """What must not change while a recording is resumed."""
+    """What must not change while a recording is resumed: what matters in a pair, and how it speculates."""
     info = state.server_info
-    return tuple(
-        info.get(k) for k in ("version", "model_path", "dtype", "kv_cache_dtype", "attention_backend", "tp_size")
-    )
+    speculation = sorted((k, repr(v)) for k, v in info.items() if k.startswith("speculative_"))
+    return (*(info.get(k) for k in MATTER), *speculation)

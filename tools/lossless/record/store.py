@@ -96,7 +96,7 @@ class ServerState:
     stage_s: dict[str, float] = field(default_factory=dict)
     server_info: dict[str, Any] = field(default_factory=dict)
     model_info: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] | None = None
     attempt: str = ""
 
     def ended_in(self, attempt: str) -> bool:

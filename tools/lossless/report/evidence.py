@@ -32,9 +32,9 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
             "epsilon": asdict(analysis.epsilon),
             "controls": [_control(c) for c in analysis.controls],
             "counts": {v: dict(Counter(j.verdict.label for j in judged if j.variant == v)) for v in m.variants},
-            "verdicts": [_judged(j) for j in judged],
+            "verdicts": [_entry(j) for j in judged],
             "golden": [
-                _judged(g) for p in analysis.goldens if p in analysis.prompts and (g := analysis.golden_verdict(p))
+                _entry(g) for p in analysis.goldens if p in analysis.prompts and (g := analysis.golden_verdict(p))
             ],
             "acceptance": {
                 v: {
@@ -67,7 +67,13 @@ def _control(control: Control) -> dict[str, Any]:
     return asdict(control)
 
 
-def _judged(judged: Judged) -> dict[str, Any]:
+def judged_json(judged: Judged) -> dict[str, Any]:
+    """One verdict as plain JSON values."""
+    data: dict[str, Any] = _plain(_entry(judged))
+    return data
+
+
+def _entry(judged: Judged) -> dict[str, Any]:
     v = asdict(judged.verdict)
     del v["epsilon"]  # once for the run is enough
     return {

@@ -1,13 +1,13 @@
 """The end of a run for the person at the keyboard: controls first, then verdicts, acceptance and speed."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lossless.analysis import Analysis
+from lossless.analysis import Analysis, Judged
 from lossless.record.plan import PLAIN
 from lossless.verdict import Kind
 
@@ -44,33 +44,27 @@ def _controls(analysis: Analysis) -> RenderableType:
     return table
 
 
-def counts(analysis: Analysis, variant: str, stages: frozenset[str] | None = None) -> Counter[str]:
-    """Verdicts of one variant by column name, over the stages asked for (default: all)."""
-    found: Counter[str] = Counter()
-    for judged in analysis.verdicts():
-        if judged.variant == variant and (stages is None or judged.stage in stages):
-            v = judged.verdict
-            found[v.label if v.kind is Kind.NEAR_TIE else str(v.kind)] += 1
-    return found
-
-
 def _verdicts(analysis: Analysis) -> RenderableType:
-    table = Table(title="verdicts (answers compared)", title_justify="left", box=None, padding=(0, 2), pad_edge=False)
-    table.add_column("variant")
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
+    rows: list[tuple[str, list[Judged]]] = []
     for variant in analysis.manifest.variants:
-        for label, stages in ((variant, frozenset({PLAIN})), (f"{variant}, under load and cached", _staged(analysis))):
-            row = counts(analysis, variant, stages)
-            if not sum(row.values()):
-                continue
-            cells = [Text(str(row[c]), STYLES.get(c, "") if row[c] else "dim") for c in COLUMNS]
-            table.add_row(label, *cells)
+        judged = [j for j in analysis.verdicts() if j.variant == variant]
+        rows.append((variant, [j for j in judged if j.stage == PLAIN]))
+        rows.append((f"{variant}, at once and cached", [j for j in judged if j.stage != PLAIN]))
+    return verdict_table(rows)
+
+
+def verdict_table(rows: Iterable[tuple[str, Sequence[Judged]]]) -> RenderableType:
+    """Answers by verdict, one line a row; a row without answers is left out."""
+    table = Table(title="verdicts (answers compared)", title_justify="left", box=None, padding=(0, 2), pad_edge=False)
+    table.add_column("variant", no_wrap=True)
+    for column in COLUMNS:
+        table.add_column(column.replace(" (", "\n("), justify="right", no_wrap=True)
+    for label, judged in rows:
+        if not judged:
+            continue
+        found = Counter(j.verdict.label if j.verdict.kind is Kind.NEAR_TIE else str(j.verdict.kind) for j in judged)
+        table.add_row(label, *(Text(str(found[c]), STYLES.get(c, "") if found[c] else "dim") for c in COLUMNS))
     return table
-
-
-def _staged(analysis: Analysis) -> frozenset[str]:
-    return frozenset(stage for stage, _, _ in analysis.staged())
 
 
 def _figures(analysis: Analysis) -> RenderableType:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +39,8 @@ def visible_cards(gpus: str | None) -> tuple[str, ...]:
 def lease(folder: Path, places: Sequence[str], count: int, waiting: Callable[[str], None]) -> Iterator[tuple[str, ...]]:
     """Hold ``count`` of ``places`` while the block runs. The operating system frees a lock whose holder dies.
 
-    All or nothing: what was taken is given back before waiting, so two workers that need two cards never block each
-    other for good. ``waiting`` is told once when no place is free.
+    All or nothing: what was taken is given back before waiting, and only one worker chooses at a time, so two workers
+    that need two cards never block each other. ``waiting`` is told once when no place is free.
 
     Raises:
         UsageError: more places are needed than there are.
@@ -49,17 +50,18 @@ def lease(folder: Path, places: Sequence[str], count: int, waiting: Callable[[st
     told = False
     while True:
         held: list[tuple[str, FileLock]] = []
-        for place in places:
-            lock = FileLock(folder / f"{place}.lock", thread_local=False)
-            with contextlib.suppress(Timeout):
-                lock.acquire(timeout=0)
-                held.append((place, lock))
+        with FileLock(folder / ".choosing.lock", thread_local=False):
+            for place in places:
+                lock = FileLock(folder / f"{_file_name(place)}.lock", thread_local=False)
+                with contextlib.suppress(Timeout):
+                    lock.acquire(timeout=0)
+                    held.append((place, lock))
+                if len(held) == count:
+                    break
             if len(held) == count:
                 break
-        if len(held) == count:
-            break
-        for _, lock in held:
-            lock.release()
+            for _, lock in held:
+                lock.release()
         if not told:
             waiting(f"waiting for {count} of {len(places)} cards ({', '.join(places)})")
             told = True
@@ -69,3 +71,8 @@ def lease(folder: Path, places: Sequence[str], count: int, waiting: Callable[[st
     finally:
         for _, lock in held:
             lock.release()
+
+
+def _file_name(place: str) -> str:
+    """A card may be called MIG-GPU-…/1/0; no separator becomes part of a path."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", place)

@@ -30,6 +30,7 @@ class Evidence:
     ``scores``: the baseline's re-scoring of the variant's output. ``own_rate``: share of the baseline's own tokens
     that are not its argmax. ``repeat``: the baseline's second run, if there was one. ``failures``: controls that
     failed for this prompt or for the whole pair. ``names`` is what the two sides are called in sentences.
+    ``unscored`` says why scores that should be there are not: then a flip is inconclusive, reconverged or not.
     """
 
     baseline: Transcript | None
@@ -42,6 +43,7 @@ class Evidence:
     failures: tuple[Failure, ...] = ()
     detokenize: Detokenize | None = None
     names: tuple[str, str] = ("baseline", "variant")
+    unscored: str | None = None
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -67,12 +69,13 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _variant_only(evidence: Evidence, baseline: Transcript, variant: Transcript) -> tuple[Violation, ...]:
-    """Rules the variant breaks and the baseline keeps: what both break is not speculation's doing."""
+    """Rules the variant breaks. What both break is not speculation's doing where the answers are the same; and where
+    the baseline's text too is not its detokenized ids, our detokenizer is not the server's."""
     both = {v.reason for v in violations(baseline, evidence.rules, evidence.detokenize)}
     found = violations(variant, evidence.rules, evidence.detokenize)
     if baseline.ids == variant.ids and (baseline.text, baseline.finish) == (variant.text, variant.finish):
         return tuple(v for v in found if v.reason not in both)
-    return found
+    return tuple(v for v in found if v.reason is not Reason.TEXT or Reason.TEXT not in both)
 
 
 def _same_ids(evidence: Evidence, baseline: Transcript, variant: Transcript) -> Verdict:
@@ -93,7 +96,8 @@ def _different_ids(evidence: Evidence, baseline: Transcript, variant: Transcript
         return _inconclusive(evidence, Reason.UNSCORED, f"the re-scored output is not the {evidence.names[1]}'s output")
     differences = tuple(_difference(alignment, k, baseline, variant, scores) for k in range(len(alignment.hunks)))
     reconverged = _reconverged(alignment)
-    if differences[0].variant_token is None:
+    if differences[0].variant_token is None or differences[0].baseline_token is None:
+        # The same tokens, but one side stopped and the other went on: no choice of a token was involved.
         return _divergent(
             evidence,
             Reason.LENGTH,
@@ -103,6 +107,8 @@ def _different_ids(evidence: Evidence, baseline: Transcript, variant: Transcript
             differences,
             reconverged,
         )
+    if scores is None and evidence.unscored is not None:
+        return _inconclusive(evidence, Reason.UNSCORED, evidence.unscored, differences, reconverged)
     if scores is None:
         return _unscored(evidence, differences, reconverged)
     if evidence.epsilon.problem:
@@ -134,16 +140,8 @@ def _different_ids(evidence: Evidence, baseline: Transcript, variant: Transcript
         )
     elif excess := budget.excess(regret):
         reason, detail = Reason.BUDGET, excess
-    elif (own := first.baseline_token) is not None and own.logprob is not None and first.argmax is not None:
-        own_gap = (first.argmax.logprob or 0.0) - own.logprob
-        if own_gap > epsilon:
-            return _inconclusive(
-                evidence,
-                Reason.CONTRADICTION,
-                f"re-scoring puts the {evidence.names[0]}'s own token {own_gap:.4g} nats below the argmax",
-                differences,
-                reconverged,
-            )
+    elif contradiction := _contradiction(first, epsilon, evidence.names[0]):
+        return _inconclusive(evidence, Reason.CONTRADICTION, contradiction, differences, reconverged)
     if reason is not None:
         return _result(Kind.DIVERGENT, reason, detail, evidence, differences, reconverged, regret, budget)
     where = f"position {first.variant_start}"
@@ -153,11 +151,20 @@ def _different_ids(evidence: Evidence, baseline: Transcript, variant: Transcript
     return _result(Kind.NEAR_TIE, None, detail, evidence, differences, reconverged, regret, budget)
 
 
+def _contradiction(first: Difference, epsilon: float, name: str) -> str | None:
+    """Whether re-scoring disowns the very token that the baseline itself chose at the first difference."""
+    own, best = first.baseline_token, first.argmax
+    if own is None or own.logprob is None or best is None or best.logprob is None:
+        return f"the {name}'s own token is not among the {len(first.candidates)} best of its re-scoring"
+    gap = best.logprob - own.logprob
+    return f"re-scoring puts the {name}'s own token {gap:.4g} nats below the argmax" if gap > epsilon else None
+
+
 def _how_close(first: Difference, gap: float) -> str:
     """The distance of the two tokens in words; either of them may be the re-scored argmax."""
-    if first.ties > 1 and gap == 0:
-        return f"an exact {first.ties}-way tie"
     own, best = first.baseline_token, first.argmax
+    if first.ties > 1 and gap == 0 and own is not None and best is not None and own.logprob == best.logprob:
+        return f"an exact {first.ties}-way tie"
     if gap == 0 and own is not None and best is not None and own.logprob is not None and best.logprob is not None:
         return f"gap {best.logprob - own.logprob:.4g} nats the other way round"
     return f"gap {gap:.4g} nats"

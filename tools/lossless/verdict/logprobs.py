@@ -32,11 +32,11 @@ def misaligned(output_ids: tuple[int, ...], completion_tokens: int, entries: tup
 def shifted(entries: tuple[Entry, ...], rescored: tuple[float | None, ...], *, epsilon: float) -> str | None:
     """Whether logprobs of the variant disagree with the baseline's re-scoring of the same tokens, or None.
 
-    Two roundings of one value differ by at most epsilon; the position and both values are named. A token with a
-    very low probability is not compared: its logprob rounds coarsely, and greedy decoding never emits one.
+    Two roundings of one value differ by at most epsilon; the position and both values are named. A token that both
+    sides call very improbable is not compared: its logprob rounds coarsely, and greedy decoding never emits one.
     """
     for t, ((logprob, token_id), other) in enumerate(zip(entries, rescored, strict=False)):
-        if logprob is None or other is None or min(logprob, other) < -5:
+        if logprob is None or other is None or max(logprob, other) < -5:
             continue
         if abs(logprob - other) > epsilon:
             return (

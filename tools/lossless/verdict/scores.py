@@ -7,6 +7,9 @@ t tokens. All values are natural-log probabilities; differences are in nats.
 import math
 from dataclasses import dataclass
 
+TOLERANCE = 1e-3  # nats; two float32 sums of one logprob differ by about 1e-5, values of another token by far more
+PROBABILITY_TOLERANCE = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -21,7 +24,9 @@ class OutputScores:
     """Scores of one output of n tokens.
 
     ``logprobs[t]`` belongs to the emitted token ``ids[t]``; None where the server sent null or not a number.
-    ``top[t]`` holds the best candidates, best first; at an exact tie their order means nothing.
+    ``top[t]`` holds the best candidates, best first (NaN where the server sent null); at an exact tie their order
+    means nothing. A position whose values contradict each other (:meth:`sound`) counts as missing evidence: servers
+    have sent logprobs that are all zero or belong to another position (sglang #17349, #10660).
     """
 
     ids: tuple[int, ...]
@@ -37,9 +42,23 @@ class OutputScores:
     def regret(self, t: int) -> float | None:
         """logprob(argmax) - logprob(emitted token) at t, in nats, never below 0; None where evidence is missing."""
         logprob, best = self.logprobs[t], self.best(t)
-        if logprob is None or best is None or not math.isfinite(best) or math.isnan(logprob):
+        if logprob is None or best is None or not self.sound(t):
             return None
         return max(0.0, best - logprob)
+
+    def sound(self, t: int) -> bool:
+        """Whether the values at t can be logprobs of one distribution: numbers, together at most 1 in probability,
+        none above the best, and the emitted token's the same in both places."""
+        logprob, values = self.logprobs[t], [c.logprob for c in self.top[t]]
+        if logprob is None or not values or any(math.isnan(v) for v in (logprob, *values)):
+            return False
+        best = max(values)
+        if not -math.inf < best <= TOLERANCE or logprob > best + TOLERANCE:
+            return False
+        if math.fsum(map(math.exp, values)) > 1 + PROBABILITY_TOLERANCE:
+            return False
+        same = next((c.logprob for c in self.top[t] if c.token_id == self.ids[t]), logprob)
+        return same == logprob or abs(same - logprob) <= TOLERANCE
 
     def best(self, t: int) -> float | None:
         """Logprob of the argmax at t. Values decide, not the order of the list."""

@@ -1,0 +1,3 @@
+"""Fixtures for all tests of the tool itself."""
+
+pytest_plugins = ["pytester"]

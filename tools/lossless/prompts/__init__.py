@@ -1,0 +1,17 @@
+"""The fixed prompt set, as data, and what turns it into token ids."""
+
+from lossless.prompts.loading import load_prompts
+from lossless.prompts.prompt import GROUPS, SUBSETS, Group, Message, Prompt, PromptSet, Subset
+from lossless.prompts.tokenizer import Tokenizer
+
+__all__ = [
+    "GROUPS",
+    "SUBSETS",
+    "Group",
+    "Message",
+    "Prompt",
+    "PromptSet",
+    "Subset",
+    "Tokenizer",
+    "load_prompts",
+]
