@@ -12,13 +12,13 @@ from lossless.analysis.load import (
     golden_transcript,
     load_scores,
     load_server,
-    score_of,
+    prompt_scores,
     stop_rules,
     transcript,
 )
 from lossless.prompts import Tokenizer
 from lossless.protocol import Answer
-from lossless.record.plan import AGAIN, HIT, LOGPROBS, ORDER, PLAIN, TOGETHER, adjusted, stages
+from lossless.record.plan import AGAIN, HIT, LOGPROBS, ORDER, PLAIN, TOGETHER, not_scorable, stages
 from lossless.record.store import Golden, Manifest, RecordedPrompt, RunStore
 from lossless.verdict import (
     Epsilon,
@@ -206,7 +206,7 @@ class Analysis:
         names: tuple[str, str],
         repeat: Transcript | None = None,
     ) -> Judged:
-        unscored = None if adjusted(prompt.sampling) else "the baseline has not re-scored this output"
+        unscored = None if not_scorable(prompt.sampling) else "the baseline has not re-scored this output"
         verdict = judge(
             Evidence(
                 baseline=left,
@@ -223,16 +223,14 @@ class Analysis:
                 unscored=unscored,
             )
         )
-        if adjusted(prompt.sampling) and verdict.differences:
-            note = "re-scoring sees raw logits and says nothing about penalties or a grammar: only tokens are compared"
+        if not_scorable(prompt.sampling) and verdict.differences:
+            note = "re-scoring sees raw logits, so under this penalty or grammar only the tokens are compared"
             verdict = replace(verdict, notes=(*verdict.notes, note))
         return Judged(variant, prompt, stage, turn, verdict, left, right, names)
 
     def scores(self, prompt: RecordedPrompt, output: Transcript) -> OutputScores | None:
         """The baseline's re-scoring of an output, None where it has none or cannot mean anything."""
-        if adjusted(prompt.sampling):
-            return None
-        return score_of(self.scoring_answers, prompt, output.ids)
+        return prompt_scores(self.scoring_answers, prompt, output.ids, self.rules(prompt))
 
     def verdicts(self) -> Iterator[Judged]:
         """Every pair verdict of the run: all prompts alone, then the stages with a twin on the baseline."""

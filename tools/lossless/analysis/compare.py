@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from lossless.analysis.analysis import Analysis, Judged
-from lossless.analysis.load import score_of, stop_rules
+from lossless.analysis.load import stop_rules
 from lossless.errors import UsageError
-from lossless.record.plan import PLAIN, adjusted
+from lossless.record.plan import PLAIN
 from lossless.verdict import Evidence, Failure, OutputScores, Reason, Transcript, judge
 
 
@@ -80,9 +80,7 @@ def _scores(
     a: Analysis, b: Analysis, prompt_id: str, output: Transcript | None
 ) -> tuple[Analysis, OutputScores | None]:
     prompt = a.prompts[prompt_id]
-    if output is None or adjusted(prompt.sampling):
+    if output is None:
         return a, None
-    scores = score_of(a.scoring_answers, prompt, output.ids)
-    if scores is not None:
-        return a, scores
-    return b, score_of(b.scoring_answers, prompt, output.ids)
+    scores = a.scores(prompt, output)
+    return (a, scores) if scores is not None else (b, b.scores(prompt, output))

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lossless.protocol import Answer
-from lossless.record.plan import SCORE
+from lossless.record.plan import SCORE, adjusted, not_scorable
 from lossless.record.store import Golden, RecordedPrompt, RunStore, output_digest
-from lossless.verdict import Candidate, Finish, OutputScores, StopRules, Transcript
+from lossless.verdict import Adjustment, Candidate, Finish, OutputScores, StopRules, Transcript, adjust
 
 Key = tuple[str, str, int]
 """(stage, prompt id, turn)"""
@@ -128,3 +128,15 @@ def load_scores(store: RunStore) -> dict[str, Answer]:
 def score_of(answers: Mapping[str, Answer], prompt: RecordedPrompt, output_ids: tuple[int, ...]) -> OutputScores | None:
     answer = answers.get(output_digest(prompt.ids, output_ids))
     return None if answer is None else scores(answer, output_ids)
+
+
+def prompt_scores(
+    answers: Mapping[str, Answer], prompt: RecordedPrompt, output_ids: tuple[int, ...], rules: StopRules
+) -> OutputScores | None:
+    """Scores as the server's choice saw them: with the request's penalties; None where that cannot be known."""
+    if not_scorable(prompt.sampling):
+        return None
+    found, s = score_of(answers, prompt, output_ids), prompt.sampling
+    if found is None or not adjusted(s):
+        return found
+    return adjust(found, Adjustment(s.frequency_penalty, s.presence_penalty, s.min_new_tokens, rules.stopping_ids))

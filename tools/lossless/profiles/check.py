@@ -53,7 +53,7 @@ def _check(profile: Profile) -> Iterator[CheckResult]:
 def _check_variant(profile: Profile, variant: Variant, target: ModelFolder | None) -> Iterator[CheckResult]:
     subject, flags = Subject(variant.name), profile.flags_of(variant.name)
     yield from check_slots(target, flags, profile, subject)
-    if variant.algorithm in _CHAIN_ALGORITHMS:
+    if variant.algorithm in _CHAIN_ALGORITHMS and profile.kind == "sglang":
         yield check_chain(flags, subject)
     dflash = variant.algorithm is not None and variant.algorithm.startswith("DFLASH")
     given = profile.draft_of(variant.name)

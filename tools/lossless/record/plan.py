@@ -25,15 +25,15 @@ LOGPROB_GROUPS = frozenset({"parity", "stop", "unicode", "concurrent"})
 
 
 def adjusted(sampling: Sampling) -> bool:
-    """Whether the server changes the logits before it chooses (penalties, a grammar, a minimum length). Re-scoring
-    sees the raw ones, so it says nothing about such an answer."""
-    return bool(
-        sampling.frequency_penalty
-        or sampling.presence_penalty
-        or sampling.repetition_penalty != 1.0
-        or sampling.min_new_tokens
-        or sampling.json_schema
+    """Whether the server changes the logits before it chooses (penalties, a grammar, a minimum length)."""
+    return not_scorable(sampling) or bool(
+        sampling.frequency_penalty or sampling.presence_penalty or sampling.min_new_tokens
     )
+
+
+def not_scorable(sampling: Sampling) -> bool:
+    """Whether re-scoring, which sees raw logits, cannot tell what the server chose from (``verdict.adjust``)."""
+    return sampling.repetition_penalty != 1.0 or sampling.json_schema is not None
 
 
 class PlannedPrompt(Protocol):

@@ -17,6 +17,7 @@ from lossless.record.plan import (
     Item,
     Stage,
     adjusted,
+    not_scorable,
     stages,
 )
 from lossless.record.store import Record, RecordedPrompt, RunStore, ServerState, output_digest
@@ -24,6 +25,7 @@ from lossless.servers.pair_arguments import MATTER
 
 BASELINE = "baseline"
 TOP = 5  # candidates a position: both sides of a flip, with room for three-way ties
+TOP_ADJUSTED = 128  # penalties reach far down the list
 
 
 class RecordingServer(Protocol):
@@ -72,7 +74,8 @@ class Recorder:
     """Records servers into one run folder.
 
     ``make_server`` gets the cards that ``lease`` holds while the server runs; ``connect`` makes the client once it is
-    ready. A server that failed is tried again only in another ``attempt``.
+    ready. A server that failed is tried again only in another ``attempt``. ``before_scoring`` returns once all variants
+    are recorded, for a baseline that is recorded beside them.
     """
 
     store: RunStore
@@ -81,6 +84,7 @@ class Recorder:
     progress: Progress
     lease: Callable[[str], AbstractContextManager[tuple[str, ...]]] = lambda _name: nullcontext(())
     attempt: str = ""
+    before_scoring: Callable[[], None] = lambda: None
 
     def record(self, name: str) -> ServerState:
         """Record one server to its end, continuing what is already there.
@@ -137,6 +141,7 @@ class Recorder:
             took[stage.name] = time.monotonic() - begin
         generate_s = sum(took.values())
         if name == BASELINE:
+            self.before_scoring()
             begin = time.monotonic()
             failed += self._score(prompts, manifest.concurrency, server, client)
             took[SCORE] = time.monotonic() - begin
@@ -180,7 +185,7 @@ class Recorder:
         self.progress.stage(name, stage.name, len(stage.items), len(stage.items) - len(todo))
         if not todo:
             return 0
-        requests = [_request(prompts[item.prompt], stage) for item in todo]
+        requests = [plan_request(prompts[item.prompt], stage) for item in todo]
         if stage.flush == "once":
             client.flush_cache()
         failed = 0
@@ -237,7 +242,7 @@ class Recorder:
         """Re-score the baseline's own outputs and every output that differs from them; each distinct one once."""
         wanted = self._unscored(prompts)
         keys = list(wanted)
-        requests = [scoring_request(prompts[wanted[k][0]].ids, wanted[k][1]) for k in keys]
+        requests = [scoring_request(prompts[wanted[k][0]], wanted[k][1]) for k in keys]
         self.progress.stage(BASELINE, SCORE, len(requests), 0)
         failed = 0
         if requests:
@@ -262,7 +267,7 @@ class Recorder:
 
         def want(prompt_id: str, ids: tuple[int, ...]) -> None:
             prompt = prompts.get(prompt_id)
-            if prompt is not None and ids and not adjusted(prompt.sampling):
+            if prompt is not None and ids and not not_scorable(prompt.sampling):
                 wanted.setdefault(output_digest(prompt.ids, ids), (prompt_id, ids))
 
         for name in (BASELINE, *self.store.manifest.variants):
@@ -275,7 +280,8 @@ class Recorder:
         return wanted
 
 
-def _request(prompt: RecordedPrompt, stage: Stage) -> GenerateRequest:
+def plan_request(prompt: RecordedPrompt, stage: Stage) -> GenerateRequest:
+    """The request of one prompt in a generating stage."""
     return GenerateRequest(
         input_ids=prompt.ids,
         sampling=prompt.sampling,
@@ -284,17 +290,17 @@ def _request(prompt: RecordedPrompt, stage: Stage) -> GenerateRequest:
     )
 
 
-def scoring_request(prompt_ids: tuple[int, ...], output_ids: tuple[int, ...]) -> GenerateRequest:
+def scoring_request(prompt: RecordedPrompt, output_ids: tuple[int, ...]) -> GenerateRequest:
     """Teacher forcing: a prefill of prompt + output that returns the top logprobs of every output position.
 
     ``logprob_start_len`` is the last prompt token: its (null) entry comes first, then one entry an output token.
     """
     return GenerateRequest(
-        input_ids=(*prompt_ids, *output_ids),
+        input_ids=(*prompt.ids, *output_ids),
         sampling=Sampling(max_new_tokens=0),
         return_logprob=True,
-        logprob_start_len=len(prompt_ids) - 1,
-        top_logprobs_num=TOP,
+        logprob_start_len=len(prompt.ids) - 1,
+        top_logprobs_num=TOP_ADJUSTED if adjusted(prompt.sampling) else TOP,
     )
 
 

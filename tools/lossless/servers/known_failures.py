@@ -192,8 +192,8 @@ KNOWN: tuple[KnownFailure, ...] = (
     ),
     _known(
         "weight-files",
-        r"references \d+ shard file\(s\) missing from|Cannot find any model weights with [^\n]*|SafetensorError: Error while deserializing header[^\n]*"
-        r"|^FileNotFoundError: [^\n]*\.safetensors[^\n]*",
+        r"references \d+ shard file\(s\) missing from|Cannot find any model weights with"
+        r"|SafetensorError: Error while deserializing header|^FileNotFoundError: [^\n]*\.safetensors[^\n]*",
         "the model's weight files are missing or broken",
         "A download that was cut off, or files that are pointers of Git LFS instead of weights.",
         "`lossless profiles check` names the file; download the model again",

@@ -79,7 +79,7 @@ class Options:
         Raises:
             UsageError: an unknown key or a value of the wrong kind in the table.
         """
-        merged = {key: _from_table(key, value) for key, value in table.items()}
+        merged = {key.replace("-", "_"): _from_table(key, value) for key, value in table.items()}
         merged.update({key: value for key, value in given.items() if value is not None and value != {}})
         for name in ("golden", "runs"):
             merged[name] = root / Path(merged.get(name, next(f.default for f in fields(cls) if f.name == name)))

@@ -8,6 +8,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -120,10 +121,21 @@ class SuiteSession:
             return info.get("tokenizer_path") or info.get("model_path")
 
     def _record_all(self, recorder: Recorder, store: RunStore) -> None:
-        """Variants first, side by side where there is room; the baseline last."""
-        names = list(self.prepared.profile.variants)
-        with ThreadPoolExecutor(max(1, min(len(names), self._places[1])), thread_name_prefix="lossless-record") as pool:
-            futures = [pool.submit(self._record_one, recorder, store, name) for name in names]
+        """With room for one server: variants first, the baseline last, since it re-scores what they said. With more
+        room the baseline runs beside them and waits before it re-scores."""
+        variants, (_, room) = list(self.prepared.profile.variants), self._places
+        if room < 2:
+            for name in (*variants, BASELINE):
+                self._record_one(recorder, store, name)
+            return
+
+        def variants_recorded() -> None:
+            for name in variants:
+                self._record_one(recorder, store, name)
+
+        beside = replace(recorder, before_scoring=variants_recorded)
+        with ThreadPoolExecutor(room, thread_name_prefix="lossless-record") as pool:
+            futures = [pool.submit(self._record_one, beside, store, name) for name in (BASELINE, *variants)]
             try:
                 for future in futures:
                     future.result()
@@ -131,7 +143,6 @@ class SuiteSession:
                 self.stop()
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
-        self._record_one(recorder, store, BASELINE)
 
     def _record_one(self, recorder: Recorder, store: RunStore, name: str) -> ServerState:
         locks = store.path / "locks"

@@ -1,5 +1,6 @@
 """The pure core: no I/O, no pytest, no HTTP. Everything a verdict is made of, and the verdict itself."""
 
+from lossless.verdict.adjust import Adjustment, adjust
 from lossless.verdict.alignment import Alignment, Hunk, align, common_prefix
 from lossless.verdict.budget import Budget, allow
 from lossless.verdict.judge import Evidence, Failure, judge
@@ -11,6 +12,7 @@ from lossless.verdict.transcript import Finish, StopRules, Transcript
 from lossless.verdict.verdict import Difference, TokenAt, Verdict
 
 __all__ = [
+    "Adjustment",
     "Alignment",
     "Budget",
     "Candidate",
@@ -32,6 +34,7 @@ __all__ = [
     "Transcript",
     "Verdict",
     "Violation",
+    "adjust",
     "align",
     "allow",
     "calibrate",

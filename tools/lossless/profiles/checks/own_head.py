@@ -75,7 +75,7 @@ def _check_memory(target: ModelFolder, size: int, subject: Subject, measured: bo
 
 
 def check_chain(flags: Mapping[str, FlagValue], subject: Subject) -> CheckResult:
-    """The flags of a chain of drafts fit together (SGLang, arg_groups/speculative_hook.py)."""
+    """The flags of a chain of drafts fit together as SGLang wants it (arg_groups/speculative_hook.py)."""
     steps, width = flags.get("speculative-num-steps"), flags.get("speculative-num-draft-tokens")
     topk = flags.get("speculative-eagle-topk")
     if steps is None and (width is not None or topk is not None):

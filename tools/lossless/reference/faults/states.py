@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from lossless.reference.faults.base import Commit, Fault, FaultSpec, register
 from lossless.reference.prefix_cache import copies
 from lossless.reference.state import GDNState
+from lossless.reference.target import ROPE_SLACK
 
 if TYPE_CHECKING:
     from lossless.reference.generation import Generation
@@ -116,10 +117,11 @@ class BatchMixed(Fault):
 
 
 class RopeOffByOne(Fault):
-    """Counts positions one too high from the first accepted draft token on."""
+    """Counts the position once too often for each run of accepted drafts, and rotates by that count."""
 
     def rope_shift(self, g: "Generation") -> int:
-        return 1 if g.tally.correct else 0
+        drift = sum(g.tally.histogram[1:])
+        return min(drift, ROPE_SLACK // 2)  # the tables end not far behind the context
 
 
 class NotRepeatable(Fault):
@@ -219,7 +221,7 @@ for spec in (
     FaultSpec(
         "rope-off-by-one",
         "off by one at accept",
-        "Rotary positions are one too high after the first accepted draft token.",
+        "Rotary positions are one too high after each run of accepted draft tokens.",
         RopeOffByOne,
     ),
     FaultSpec(
