@@ -12,4 +12,7 @@ def test_answers_keep_the_rules(lossless_run: Analysis, lossless_server: str, lo
     server = lossless_run.servers[lossless_server]
     assert server.transcript(PLAIN, lossless_prompt), server.missing(PLAIN, lossless_prompt)
     broken = lossless_run.broken_rules(lossless_server, lossless_prompt)
+    known = lossless_run.known_issue(lossless_server, lossless_prompt) if lossless_server != "baseline" else None
+    if broken and known is not None:
+        pytest.xfail(str(known))
     assert not broken, "\n".join(f"{v.reason}: {v.message}" for v in broken)

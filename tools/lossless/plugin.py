@@ -23,7 +23,7 @@ from lossless.golden.extension import GoldenExtension
 from lossless.golden.fixture import GoldenFixture
 from lossless.record.plan import stages
 from lossless.report.progress import RecordingProgress
-from lossless.report.summary import golden_lines, summary
+from lossless.report.summary import golden_lines, known_lines, summary
 from lossless.suite.options import OPTIONS, Options, parse_pair
 from lossless.suite.session import SuiteSession
 
@@ -194,9 +194,7 @@ class Suite:
             highlight=False,
         )
         console.print(summary(analysis))
-        for line in golden_lines(analysis):
-            console.print(line, markup=False)
-        for line in self.golden_outcome():
+        for line in (*known_lines(analysis), *golden_lines(analysis), *self.golden_outcome()):
             console.print(line, markup=False)
         path = self.session.store.path
         with contextlib.suppress(ValueError):

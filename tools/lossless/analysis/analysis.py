@@ -7,6 +7,7 @@ from functools import cached_property
 from lossless.analysis import controls
 from lossless.analysis.acceptance import Acceptance, Speed, acceptance, by_category, speed
 from lossless.analysis.controls import Control
+from lossless.analysis.known import KnownIssue, find
 from lossless.analysis.load import (
     Recorded,
     golden_transcript,
@@ -18,7 +19,7 @@ from lossless.analysis.load import (
 )
 from lossless.prompts import Tokenizer
 from lossless.protocol import Answer
-from lossless.record.plan import AGAIN, HIT, LOGPROBS, ORDER, PLAIN, TOGETHER, not_scorable, stages
+from lossless.record.plan import AGAIN, HIT, LOGPROBS, ORDER, PLAIN, TOGETHER, adjusted, not_scorable, stages
 from lossless.record.store import Golden, Manifest, RecordedPrompt, RunStore
 from lossless.verdict import (
     Epsilon,
@@ -41,6 +42,7 @@ from lossless.verdict.logprobs import misaligned, shifted
 from lossless.verdict.noise import DEFAULT_CAP, DEFAULT_K, DEFAULT_MINIMUM
 
 BASELINE = "baseline"
+REFERENCE = "reference-"  # how the embedded engine's version begins; it counts penalties at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +232,17 @@ class Analysis:
 
     def scores(self, prompt: RecordedPrompt, output: Transcript) -> OutputScores | None:
         """The baseline's re-scoring of an output, None where it has none or cannot mean anything."""
-        return prompt_scores(self.scoring_answers, prompt, output.ids, self.rules(prompt))
+        info = self.baseline.info
+        reference = str(info.get("version")).startswith(REFERENCE)
+        overlapped = info.get("disable_overlap_schedule") is False and not reference
+        return prompt_scores(self.scoring_answers, prompt, output.ids, self.rules(prompt), overlapped=overlapped)
 
     def verdicts(self) -> Iterator[Judged]:
         """Every pair verdict of the run: all prompts alone, then the stages with a twin on the baseline."""
         for variant in self.manifest.variants:
-            for prompt in self.prompts.values():
-                yield self.verdict(variant, prompt.id)
+            for prompt_id in self.prompts:
+                if self.inapplicable(prompt_id) is None:
+                    yield self.verdict(variant, prompt_id)
             for stage, prompt_id, turn in self.staged():
                 yield self.verdict(variant, prompt_id, stage, turn)
 
@@ -249,6 +255,29 @@ class Analysis:
             if stage.name in (TOGETHER, HIT, ORDER)
             for item in stage.items
         )
+
+    # ------------------------------------------------------------- known issues
+    def known_issue(self, variant: str, prompt_id: str) -> KnownIssue | None:
+        """The public fault of this SGLang version that covers a prompt, if any: it is expected to diverge."""
+        info = self.servers[variant].info
+        prompt = self.prompts[prompt_id]
+        return find(info.get("version"), info.get("speculative_algorithm"), prompt.sampling)
+
+    def covered(self, variant: str) -> dict[KnownIssue, tuple[str, ...]]:
+        """Known issues of a variant, with the prompts they cover."""
+        found: dict[KnownIssue, tuple[str, ...]] = {}
+        for prompt_id in self.prompts:
+            issue = self.known_issue(variant, prompt_id)
+            if issue is not None:
+                found[issue] = (*found.get(issue, ()), prompt_id)
+        return found
+
+    def inapplicable(self, prompt_id: str) -> str | None:
+        """Why a prompt cannot be sent to these servers, or None: a grammar needs a grammar backend."""
+        if self.prompts[prompt_id].sampling.json_schema is None:
+            return None
+        without = [n for n, s in self.servers.items() if s.info and s.info.get("grammar_backend") in (None, "none")]
+        return f"{', '.join(without)}: no grammar backend" if without else None
 
     # --------------------------------------------------------------- invariants
     def broken_rules(self, server: str, prompt_id: str) -> tuple[Violation, ...]:
@@ -270,7 +299,8 @@ class Analysis:
         )
         if message := misaligned(answer.output_ids, answer.completion_tokens, entries):
             return message
-        scored = self.scores(prompt, transcript(answer))
+        # A server's own logprobs are normalized after its penalties, adjusted scores are not: no comparison there.
+        scored = None if adjusted(prompt.sampling) else self.scores(prompt, transcript(answer))
         if scored is None or entries is None or self.epsilon.problem:
             return None
         return shifted(entries, scored.logprobs, epsilon=self.epsilon.value)

@@ -131,12 +131,22 @@ def score_of(answers: Mapping[str, Answer], prompt: RecordedPrompt, output_ids: 
 
 
 def prompt_scores(
-    answers: Mapping[str, Answer], prompt: RecordedPrompt, output_ids: tuple[int, ...], rules: StopRules
+    answers: Mapping[str, Answer],
+    prompt: RecordedPrompt,
+    output_ids: tuple[int, ...],
+    rules: StopRules,
+    *,
+    overlapped: bool,
 ) -> OutputScores | None:
-    """Scores as the server's choice saw them: with the request's penalties; None where that cannot be known."""
+    """Scores as the server's choice saw them: with the request's penalties; None where that cannot be known.
+
+    ``overlapped``: the server schedules with overlap, and so counts penalties one token late.
+    """
     if not_scorable(prompt.sampling):
         return None
     found, s = score_of(answers, prompt, output_ids), prompt.sampling
     if found is None or not adjusted(s):
         return found
-    return adjust(found, Adjustment(s.frequency_penalty, s.presence_penalty, s.min_new_tokens, rules.stopping_ids))
+    late = prompt.ids[-1] if overlapped else None
+    penalties = Adjustment(s.frequency_penalty, s.presence_penalty, s.min_new_tokens, rules.stopping_ids, late)
+    return adjust(found, penalties)

@@ -14,6 +14,7 @@ from lossless.errors import UsageError
 from lossless.profiles.models import resolve_model
 from lossless.profiles.profile import BASELINE, Baseline, EpsilonBounds, FlagValue, Kind, Profile, Variant
 from lossless.profiles.suggest import did_you_mean
+from lossless.sglang_cpu import site_path
 
 SHIPPED = Path(__file__).parent / "shipped"
 SGLANG_PYTHON = "LOSSLESS_SGLANG_PYTHON"
@@ -112,14 +113,19 @@ def load_profile(name_or_path: str) -> Profile:
                 f"there is no profile file {name_or_path}",
                 hint="lossless profiles list shows the profiles that ship with the package",
             )
-        return _read(path, os.environ, strict=True)
+        return _read(path, _environment(), strict=True)
     names = shipped_names()
     if name_or_path not in names:
         raise UsageError(
             f"there is no profile {name_or_path!r}; shipped: {', '.join(names)}{did_you_mean(name_or_path, names)}",
             hint="give one of these names, or the path of a .toml file",
         )
-    return _read(SHIPPED / f"{name_or_path}.toml", os.environ, strict=True)
+    return _read(SHIPPED / f"{name_or_path}.toml", _environment(), strict=True)
+
+
+def _environment() -> dict[str, str]:
+    """The variables a profile may name; the CPU stand-ins that ship with the package have their place by default."""
+    return {"LOSSLESS_SGLANG_CPU_SITE": str(site_path()), **os.environ}
 
 
 def shipped_names() -> tuple[str, ...]:
@@ -129,7 +135,7 @@ def shipped_names() -> tuple[str, ...]:
 
 def shipped_profiles() -> tuple[Profile, ...]:
     """All shipped profiles, to list them. References to variables that are not set stay as they are written."""
-    return tuple(_read(SHIPPED / f"{name}.toml", os.environ, strict=False) for name in shipped_names())
+    return tuple(_read(SHIPPED / f"{name}.toml", _environment(), strict=False) for name in shipped_names())
 
 
 def _read(path: Path, env: Mapping[str, str], *, strict: bool) -> Profile:

@@ -32,8 +32,10 @@ def adjusted(sampling: Sampling) -> bool:
 
 
 def not_scorable(sampling: Sampling) -> bool:
-    """Whether re-scoring, which sees raw logits, cannot tell what the server chose from (``verdict.adjust``)."""
-    return sampling.repetition_penalty != 1.0 or sampling.json_schema is not None
+    """Whether re-scoring, which sees raw logits, cannot tell what the server chose from (``verdict.adjust``). A
+    negative penalty raises tokens, also such as are on no list."""
+    lowest = min(sampling.frequency_penalty, sampling.presence_penalty)
+    return sampling.repetition_penalty != 1.0 or sampling.json_schema is not None or lowest < 0
 
 
 class PlannedPrompt(Protocol):

@@ -131,7 +131,9 @@ class Recorder:
 
     def _run(self, name: str, server: RecordingServer, client: RecordingClient, state: ServerState) -> ServerState:
         manifest, prompts = self.store.manifest, {p.id: p for p in self.store.prompts}
-        plan = stages(tuple(prompts.values()), baseline=name == BASELINE, concurrency=manifest.concurrency)
+        no_grammar = state.server_info.get("grammar_backend") in (None, "none")
+        sendable = tuple(p for p in prompts.values() if p.sampling.json_schema is None or not no_grammar)
+        plan = stages(sendable, baseline=name == BASELINE, concurrency=manifest.concurrency)
         self.store.drop_stages(name, self._half_finished(name, plan))
         took: dict[str, float] = {}
         failed = 0

@@ -32,6 +32,10 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
             "epsilon": asdict(analysis.epsilon),
             "controls": [_control(c) for c in analysis.controls],
             "counts": {v: dict(Counter(j.verdict.label for j in judged if j.variant == v)) for v in m.variants},
+            "known_issues": {
+                v: [{**asdict(issue), "prompts": prompts} for issue, prompts in analysis.covered(v).items()]
+                for v in m.variants
+            },
             "verdicts": [_entry(j) for j in judged],
             "golden": [
                 _entry(g) for p in analysis.goldens if p in analysis.prompts and (g := analysis.golden_verdict(p))
@@ -54,13 +58,23 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
 
 
 def status(analysis: Analysis, judged: list[Judged]) -> str:
-    """``proven``, ``divergent`` or ``inconclusive``: the worst of the run. No evidence at all is inconclusive."""
-    kinds = {j.verdict.kind for j in judged}
+    """``proven``, ``divergent`` or ``inconclusive``: the worst of the run, known issues of the SGLang version aside
+    (they are listed by name). No evidence at all is inconclusive."""
+    kinds = {j.verdict.kind for j in judged if not is_known(analysis, j)}
     if Kind.DIVERGENT in kinds:
         return "divergent"
     if not kinds or Kind.INCONCLUSIVE in kinds or any(c.failure for c in analysis.controls):
         return "inconclusive"
     return "proven"
+
+
+def is_known(analysis: Analysis, judged: Judged) -> bool:
+    """Whether a divergence is one that the SGLang version is publicly known for."""
+    return (
+        judged.verdict.kind is Kind.DIVERGENT
+        and judged.variant in analysis.manifest.variants
+        and analysis.known_issue(judged.variant, judged.prompt.id) is not None
+    )
 
 
 def _control(control: Control) -> dict[str, Any]:

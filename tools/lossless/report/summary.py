@@ -96,6 +96,14 @@ def _figures(analysis: Analysis) -> RenderableType:
     return table
 
 
+def known_lines(analysis: Analysis) -> Iterator[str]:
+    """Known issues of the SGLang version, and on which prompts they show."""
+    for variant in analysis.manifest.variants:
+        for issue, prompts in analysis.covered(variant).items():
+            shown = [p for p in prompts if not analysis.verdict(variant, p).verdict.passed()]
+            yield f"known issue, {variant}: {issue}; shows on {len(shown)} of {len(prompts)} prompts"
+
+
 def golden_lines(analysis: Analysis) -> Iterator[str]:
     """Goldens that hold only up to a near-tie: a pass, but one a reader should know of."""
     for prompt_id in analysis.goldens:

@@ -17,12 +17,17 @@ from lossless.verdict.scores import Candidate, OutputScores
 @dataclass(frozen=True, slots=True)
 class Adjustment:
     """What the server did to the logits before it chose. Penalties are in nats, ``min_new_tokens`` in tokens;
-    ``hidden_ids`` are the stop tokens that may not come before that."""
+    ``hidden_ids`` are the stop tokens that may not come before that.
+
+    ``counted_late`` is the last prompt token, where the server counts one token late: SGLang's overlapped scheduling
+    feeds the penalties the newest output it knows when it prepares a step, which is the one before the newest, and at
+    the first step the last prompt token (``ScheduleBatch.prepare_for_decode``)."""
 
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     min_new_tokens: int = 0
     hidden_ids: frozenset[int] = frozenset()
+    counted_late: int | None = None
 
 
 def adjust(scores: OutputScores, adjustment: Adjustment) -> OutputScores:
@@ -49,5 +54,6 @@ def adjust(scores: OutputScores, adjustment: Adjustment) -> OutputScores:
         row = sorted((Candidate(c.token_id, shifted(c.token_id, c.logprob)) for c in listed), key=lambda c: -c.logprob)
         line = min((c.logprob for c in listed), default=math.inf)
         tops.append(tuple(row) if row and row[0].logprob >= line else ())
-        seen[token] += 1
+        late = adjustment.counted_late
+        seen[token if late is None else late if t == 0 else scores.ids[t - 1]] += 1
     return OutputScores(scores.ids, tuple(logprobs), tuple(tops))

@@ -65,10 +65,19 @@ def check_slots(
         yield subject.ok(name, f"{slots} slots, {each} for a request: {fits} at once, {wanted} asked for")
 
 
+def _own_context(target: ModelFolder) -> int | None:
+    """The context length that SGLang reads from config.json; None where rotary scaling changes it."""
+    for key in ("rope_scaling", "rope_parameters"):
+        scaling = target.text.get(key)
+        if isinstance(scaling, dict) and scaling.get("factor", 1) != 1:
+            return None
+    return target.number("max_position_embeddings")
+
+
 def check_prompts(target: ModelFolder, profile: Profile, subject: Subject) -> Iterator[CheckResult]:
     """The longest request of the profile fits into the context and, where it is given, the KV pool."""
     name = "prompt-room"
-    context = profile.args.get("context-length", target.number("max_position_embeddings"))
+    context = profile.args.get("context-length", _own_context(target))
     pool = profile.args.get("max-total-tokens")
     room = Room(context if isinstance(context, int) else None, pool if isinstance(pool, int) else None)
     if room.tokens is None:
