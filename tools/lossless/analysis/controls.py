@@ -9,7 +9,7 @@ from lossless.protocol import Answer
 from lossless.record.plan import AGAIN, LOGPROBS, PLAIN, adjusted
 from lossless.record.store import RecordedPrompt
 from lossless.servers.pair import ServerFacts, compare_pair, config_problems
-from lossless.verdict import Failure, NoiseSample, Reason
+from lossless.verdict import Failure, NoiseSample, OutputScores, Reason
 
 SPECULATES_ABOVE = 1.05  # tokens a verify step without the prefill's token: below, no draft is ever accepted
 
@@ -61,11 +61,21 @@ def noise_samples(
         if scored is None or len(answer.output_logprobs) != len(answer.output_ids):
             samples += [NoiseSample(None, None, None)] * len(answer.output_ids)
             continue
-        samples += [
-            NoiseSample(entry.logprob, scored.logprobs[t], scored.regret(t))
-            for t, entry in enumerate(answer.output_logprobs)
-        ]
+        for t, entry in enumerate(answer.output_logprobs):
+            gap, rescored_gap = _gaps(answer, scored, t)
+            samples.append(NoiseSample(entry.logprob, scored.logprobs[t], scored.regret(t), gap, rescored_gap))
     return samples
+
+
+def _gaps(answer: Answer, scored: OutputScores, t: int) -> tuple[float | None, float | None]:
+    """The gap between decode's two best tokens at t, as decode and as re-scoring see it (nats)."""
+    best = answer.output_top[t][:2] if answer.output_top is not None and t < len(answer.output_top) else ()
+    if len(best) < 2 or best[0].logprob is None or best[1].logprob is None:
+        return None, None
+    first, second = (scored.logprob_of(t, entry.token_id) for entry in best)
+    if first is None or second is None:
+        return None, None
+    return best[0].logprob - best[1].logprob, first - second
 
 
 def speculation(server: Recorded, prompts: Iterable[RecordedPrompt]) -> Control:

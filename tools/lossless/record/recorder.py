@@ -4,13 +4,14 @@ One call records one server. Several workers may each record another one; a file
 the baseline's turn comes when all variants are recorded, because it re-scores what they said.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from lossless.errors import LosslessError, ServerDied, ServerError
+from lossless.errors import LosslessError, ProtocolError, ServerDied, ServerError
 from lossless.protocol import Answer, GenerateRequest, Sampling
 from lossless.record.plan import (
     SCORE,
@@ -25,6 +26,7 @@ from lossless.servers.pair_arguments import MATTER
 
 BASELINE = "baseline"
 TOP = 5  # candidates a position: both sides of a flip, with room for three-way ties
+WARM_UP = 16  # tokens
 TOP_ADJUSTED = 128  # penalties reach far down the list
 
 
@@ -135,6 +137,7 @@ class Recorder:
         sendable = tuple(p for p in prompts.values() if p.sampling.json_schema is None or not no_grammar)
         plan = stages(sendable, baseline=name == BASELINE, concurrency=manifest.concurrency)
         self.store.drop_stages(name, self._half_finished(name, plan))
+        self._warm_up(name, sendable, client)
         took: dict[str, float] = {}
         failed = 0
         for stage in plan:
@@ -156,6 +159,14 @@ class Recorder:
             score_s=took.get(SCORE, 0.0),
             stage_s={stage: round(seconds, 3) for stage, seconds in took.items()},
         )
+
+    def _warm_up(self, name: str, prompts: Sequence[RecordedPrompt], client: RecordingClient) -> None:
+        """A few short answers that nobody keeps: kernels are compiled at their first use, and no prompt should pay."""
+        chosen = sorted(prompts, key=lambda p: len(p.ids))
+        self.progress.starting(name, "warming up")
+        for prompt in dict.fromkeys((chosen[0], chosen[len(chosen) // 2], chosen[-1])):
+            with contextlib.suppress(ProtocolError):
+                client.generate(GenerateRequest(prompt.ids, Sampling(max_new_tokens=WARM_UP)))
 
     def _half_finished(self, name: str, plan: tuple[Stage, ...]) -> frozenset[str]:
         answers = self.store.answers(name)

@@ -13,6 +13,7 @@ import uvicorn
 
 from lossless.errors import UsageError
 from lossless.reference.app import make_app
+from lossless.reference.blas import use_one_thread
 from lossless.reference.builtin import model_folder
 from lossless.reference.config import read_draft
 from lossless.reference.dflash import Dflash
@@ -139,6 +140,7 @@ def serve(options: ServerOptions | Sequence[str]) -> None:
     began = time.perf_counter()
     o = checked(options) if isinstance(options, ServerOptions) else parse_options(options)
     logging.basicConfig(format="[%(asctime)s] %(message)s", datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
+    use_one_thread()
     fault = make_fault(o.fault, o.seed)
     if o.parent_pid is not None:
         _leave_with(o.parent_pid)

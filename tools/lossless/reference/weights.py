@@ -6,6 +6,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from lossless.errors import UsageError
@@ -41,7 +42,7 @@ class Weights:
         for name in names:
             try:
                 part = load_file(folder / name)
-            except (OSError, ValueError) as problem:
+            except (OSError, ValueError, SafetensorError) as problem:
                 raise UsageError(f"cannot read weights from {folder / name}: {problem}") from problem
             tensors.update({key: value.astype(np.float32) for key, value in part.items()})
         return cls(tensors, str(folder))

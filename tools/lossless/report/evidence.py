@@ -6,7 +6,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from lossless.analysis import Analysis, Control, Judged
-from lossless.verdict import Kind
+from lossless.verdict import Kind, Violation
 
 SCHEMA = 1
 
@@ -37,6 +37,11 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
                 for v in m.variants
             },
             "verdicts": [_entry(j) for j in judged],
+            "broken_rules": [
+                {"variant": variant, "prompt": prompt, **asdict(v)}
+                for variant, prompt in _answered(judged)
+                for v in broken_by_speculation(analysis, variant, prompt)
+            ],
             "golden": [
                 _entry(g) for p in analysis.goldens if p in analysis.prompts and (g := analysis.golden_verdict(p))
             ],
@@ -61,11 +66,24 @@ def status(analysis: Analysis, judged: list[Judged]) -> str:
     """``proven``, ``divergent`` or ``inconclusive``: the worst of the run, known issues of the SGLang version aside
     (they are listed by name). No evidence at all is inconclusive."""
     kinds = {j.verdict.kind for j in judged if not is_known(analysis, j)}
-    if Kind.DIVERGENT in kinds:
+    if Kind.DIVERGENT in kinds or any(broken_by_speculation(analysis, *key) for key in _answered(judged)):
         return "divergent"
     if not kinds or Kind.INCONCLUSIVE in kinds or any(c.failure for c in analysis.controls):
         return "inconclusive"
     return "proven"
+
+
+def broken_by_speculation(analysis: Analysis, variant: str, prompt_id: str) -> tuple[Violation, ...]:
+    """Stop, count, text and logprob rules that a variant's answers break in any stage, where the baseline keeps them
+    and no known issue covers the prompt. Two wrong answers may be alike in their tokens: verdicts do not see these."""
+    if variant not in analysis.manifest.variants or analysis.known_issue(variant, prompt_id) is not None:
+        return ()
+    both = {v.reason for v in analysis.broken_rules("baseline", prompt_id)}
+    return tuple(v for v in analysis.broken_rules(variant, prompt_id) if v.reason not in both)
+
+
+def _answered(judged: list[Judged]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((j.variant, j.prompt.id) for j in judged))
 
 
 def is_known(analysis: Analysis, judged: Judged) -> bool:

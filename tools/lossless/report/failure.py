@@ -81,7 +81,7 @@ def _difference(analysis: Analysis, judged: Judged, d: Difference) -> list[Rende
     position = f"position {d.variant_start}"
     if d.baseline_start != d.variant_start:
         position += f" ({names[0]} {d.baseline_start})"
-    rows.append(Text(f"{position}: {_sizes(d)}; {_after(d)}"))
+    rows.append(Text(f"{position}: {_sizes(d)}; {_after(d, judged.verdict.reconverged)}"))
     if judged.left is not None:
         rows.append(Text(f"  {names[0]:<{width}}{excerpt(judged.left.ids, d.baseline_start, d.baseline_end, text)}"))
     if judged.right is not None:
@@ -129,9 +129,10 @@ def _sizes(d: Difference) -> str:
     return f"{a} token{'s' * (a != 1)} became {b}"
 
 
-def _after(d: Difference) -> str:
-    if d.to_end:
-        return f"reconverges for {d.reconverged_for} tokens, to the end"
-    if d.reconverged_for:
-        return f"then {d.reconverged_for} equal tokens"
-    return "does not reconverge"
+def _after(d: Difference, reconverged: bool | None) -> str:
+    equal = f"{d.reconverged_for} equal token{'s' * (d.reconverged_for != 1)}"
+    if d.to_end and reconverged:
+        return f"reconverges, {equal} to the end"
+    if d.to_end:  # too few to speak of: often the end of sequence alone
+        return f"then {equal} at the end"
+    return f"then {equal}" if d.reconverged_for else "does not reconverge"

@@ -1,31 +1,39 @@
 """The noise floor of this run on this machine, and the near-tie bound epsilon made from it.
 
-The floor is how far the baseline's decode and the baseline's own re-scoring of the same output disagree. One token
-contributes the larger of two figures: |decode logprob - re-scored logprob|, and the token's own regret. The floor is
-the third largest contribution: a bound that one or two freak positions cannot widen. Whatever lies above epsilon is
-not noise but a contradiction inside the baseline, and is reported as such (``NoiseFloor.outliers``).
+The floor is how far the baseline's decode and the baseline's own re-scoring of the same output disagree about which of
+two tokens is better, since that is what flips a token. One position contributes the largest of three figures: the
+shift of the gap between decode's two best tokens, the shift of the emitted token's logprob, and the token's own
+regret. (The emitted token's logprob alone says too little: where the model is sure it stays near 0 whatever the logits
+do. On an H200 in bfloat16 it moved by at most 0.06 nats where the gap moved by 0.25, and honest flips reached 0.125.)
 
-Why k is 2: a flip needs two candidates to cross, and each of the two can move by one floor.
+The floor is the third largest contribution: a bound that one or two freak positions cannot widen. Whatever lies above
+epsilon is not noise but a contradiction inside the baseline, and is reported as such.
+
+Why k is 1.5: a flip's regret is itself one draw of this noise, seen on as many tokens again, so the bound leaves room
+above the largest of the draws that were measured.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-DEFAULT_K = 2.0
+DEFAULT_K = 1.5
 DEFAULT_MINIMUM = 1e-3  # nats: far above float32 rounding (1e-5 on real servers), far below one bfloat16 step (1/32)
-DEFAULT_CAP = 0.5  # nats: a token 0.6 times as likely as the best one is no tie
+DEFAULT_CAP = 0.75  # nats: a token less than half as likely as the best one is no tie
 MIN_TOKENS = 200
 RANK = 3
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseSample:
-    """One position of the baseline's own output: its decode and re-scored logprob, and its own regret, in nats."""
+    """One position of the baseline's own output: its decode and re-scored logprob, its own regret, and the gap between
+    decode's two best tokens as decode and as re-scoring see it. All in nats; None where evidence is missing."""
 
     decode_logprob: float | None
     rescored_logprob: float | None
     regret: float | None
+    decode_gap: float | None = None
+    rescored_gap: float | None = None
 
     @property
     def shift(self) -> float | None:
@@ -34,6 +42,14 @@ class NoiseSample:
             return None
         shift = abs(self.decode_logprob - self.rescored_logprob)
         return None if math.isnan(shift) else shift
+
+    @property
+    def gap_shift(self) -> float:
+        """|decode - re-scored| of the gap, in nats; 0 where it is not known (a token left the short list)."""
+        if self.decode_gap is None or self.rescored_gap is None:
+            return 0.0
+        shift = abs(self.decode_gap - self.rescored_gap)
+        return 0.0 if math.isnan(shift) else shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +62,8 @@ class NoiseFloor:
     median_shift: float
     p99_shift: float
     max_shift: float
+    p99_gap_shift: float
+    max_gap_shift: float
     max_regret: float
     regret_count: int
 
@@ -79,7 +97,8 @@ class Epsilon:
             f"epsilon {self.value:.4g} nats = clamp({self.k:g} x noise floor {self.floor.value:.3g}, "
             f"{self.minimum:g}, {self.cap:g}); floor from {self.floor.tokens} tokens of the baseline's own output: "
             f"|decode - re-scored| median {self.floor.median_shift:.2g}, p99 {self.floor.p99_shift:.2g}, "
-            f"max {self.floor.max_shift:.3g}; own regret above 0 at {self.floor.regret_count}, "
+            f"max {self.floor.max_shift:.3g}; top-2 gap p99 {self.floor.p99_gap_shift:.2g}, "
+            f"max {self.floor.max_gap_shift:.3g}; own regret above 0 at {self.floor.regret_count}, "
             f"max {self.floor.max_regret:.3g}"
         )
 
@@ -88,7 +107,8 @@ def measure(samples: Iterable[NoiseSample]) -> NoiseFloor:
     """Noise floor from the baseline's own output. Positions without evidence are counted, never guessed."""
     shifts: list[float] = []
     regrets: list[float] = []
-    both: list[float] = []
+    gaps: list[float] = []
+    all_: list[float] = []
     missing = 0
     for sample in samples:
         shift, regret = sample.shift, sample.regret
@@ -97,15 +117,18 @@ def measure(samples: Iterable[NoiseSample]) -> NoiseFloor:
             continue
         shifts.append(shift)
         regrets.append(regret)
-        both.append(max(shift, regret))
-    both.sort(reverse=True)
+        gaps.append(sample.gap_shift)
+        all_.append(max(shift, regret, sample.gap_shift))
+    all_.sort(reverse=True)
     return NoiseFloor(
-        value=both[min(RANK, len(both)) - 1] if both else math.nan,
-        tokens=len(both),
+        value=all_[min(RANK, len(all_)) - 1] if all_ else math.nan,
+        tokens=len(all_),
         missing=missing,
         median_shift=quantile(shifts, 0.5),
         p99_shift=quantile(shifts, 0.99),
         max_shift=max(shifts, default=math.nan),
+        p99_gap_shift=quantile(gaps, 0.99),
+        max_gap_shift=max(gaps, default=math.nan),
         max_regret=max(regrets, default=math.nan),
         regret_count=sum(r > 0 for r in regrets),
     )
