@@ -22,7 +22,7 @@ from lossless.analysis.compare import pairs
 from lossless.errors import EXIT_DIVERGENT, EXIT_INCONCLUSIVE, EXIT_PROVEN, LosslessError, UsageError
 from lossless.profiles import load_profile, shipped_profiles
 from lossless.record.runs import DEFAULT_ROOT, find_run, stored_runs
-from lossless.report.evidence import evidence, is_known, judged_json, status
+from lossless.report.evidence import evidence, judged_json, status
 from lossless.report.failure import failure_text
 from lossless.report.profile import profile_json, profile_table
 from lossless.report.summary import known_lines, summary, verdict_table
@@ -113,7 +113,7 @@ def verify(
         for line in known_lines(analysis):
             console.print(line, markup=False)
         for j in judged:
-            if not j.verdict.passed(strict=strict) and not is_known(analysis, j):
+            if not j.verdict.passed(strict=strict) and not analysis.is_known(j):
                 console.print(
                     f"{j.prompt.id} · {j.variant} · {j.stage}: {j.verdict.label}: {j.verdict.detail}", markup=False
                 )
@@ -249,7 +249,7 @@ def _worst(judged: Iterable[Judged], *, strict: bool) -> str:
 
 
 def _outcome(analysis: Analysis, judged: list[Judged], *, strict: bool) -> str:
-    outcome = _worst((j for j in judged if not is_known(analysis, j)), strict=strict)
+    outcome = _worst((j for j in judged if not analysis.is_known(j)), strict=strict)
     return outcome if outcome != "proven" else status(analysis, judged)
 
 

@@ -25,6 +25,7 @@ from lossless.verdict import (
     Epsilon,
     Evidence,
     Failure,
+    Kind,
     NoiseFloor,
     OutputScores,
     Reason,
@@ -262,6 +263,14 @@ class Analysis:
         info = self.servers[variant].info
         prompt = self.prompts[prompt_id]
         return find(info.get("version"), info.get("speculative_algorithm"), prompt.sampling)
+
+    def is_known(self, judged: Judged) -> bool:
+        """Whether a divergence is one that the SGLang version is publicly known for."""
+        return (
+            judged.verdict.kind is Kind.DIVERGENT
+            and judged.variant in self.manifest.variants
+            and self.known_issue(judged.variant, judged.prompt.id) is not None
+        )
 
     def covered(self, variant: str) -> dict[KnownIssue, tuple[str, ...]]:
         """Known issues of a variant, with the prompts they cover."""

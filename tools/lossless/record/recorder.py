@@ -164,7 +164,7 @@ class Recorder:
         """A few short answers that nobody keeps: kernels are compiled at their first use, and no prompt should pay."""
         chosen = sorted(prompts, key=lambda p: len(p.ids))
         self.progress.starting(name, "warming up")
-        for prompt in dict.fromkeys((chosen[0], chosen[len(chosen) // 2], chosen[-1])):
+        for prompt in dict.fromkeys((*chosen[:1], *chosen[len(chosen) // 2 :][:1], *chosen[-1:])):
             with contextlib.suppress(ProtocolError):
                 client.generate(GenerateRequest(prompt.ids, Sampling(max_new_tokens=WARM_UP)))
 

@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import FrameType
 
 import psutil
 import uvicorn
+from starlette.applications import Starlette
 
 from lossless.errors import UsageError
 from lossless.reference.app import make_app
@@ -81,24 +83,39 @@ def limits_of(target: Target) -> Limits:
     return Limits(context, target.config.vocab_size, context - 6)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Leaves at once on SIGTERM and SIGINT, requests in flight or not."""
+
+    def __init__(self, app: Starlette) -> None:
+        super().__init__(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = True
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.force_exit:  # a broken connection is honest, the 500 that uvicorn would send is not
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         log.info("The server is fired up and ready to roll!")
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 lets the system choose.
+
+    Raises:
+        UsageError: the port is taken, or not ours to take.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(128)  # now, so that of two servers started at once on one port the second notices
     except OSError as problem:
         listener.close()
         raise UsageError(
@@ -128,6 +145,27 @@ def _leave_with(parent: int) -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
+def build(o: ServerOptions) -> tuple[Starlette, Engine]:
+    """Load everything and start the engine; the caller serves the application, and stops the engine when done.
+
+    Raises:
+        UsageError: an unknown fault, or missing or unfit model folders.
+    """
+    began = time.perf_counter()
+    use_one_thread()
+    fault = make_fault(o.fault, o.seed)
+    models = load_models(o)
+    loaded = time.perf_counter() - began
+    limits = limits_of(models.target)
+    engine = Engine(models, fault, o.max_running_requests)
+    engine.start()
+    log.info(
+        "chunked_prefill_size=%d, max_running_requests=%d, context_len=%d, url=http://%s:%d",
+        o.chunked_prefill_size, o.max_running_requests, limits.context, o.host, o.port,
+    )  # fmt: skip
+    return make_app(engine, o, limits, Startup(loaded, time.perf_counter() - began)), engine
+
+
 def serve(options: ServerOptions | Sequence[str]) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -137,29 +175,15 @@ def serve(options: ServerOptions | Sequence[str]) -> None:
     Raises:
         UsageError: bad options, missing model folders, or a port in use.
     """
-    began = time.perf_counter()
     o = checked(options) if isinstance(options, ServerOptions) else parse_options(options)
     logging.basicConfig(format="[%(asctime)s] %(message)s", datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
-    use_one_thread()
-    fault = make_fault(o.fault, o.seed)
     if o.parent_pid is not None:
         _leave_with(o.parent_pid)
-    listener = _listen(o.host, o.port)
+    listener = listen(o.host, o.port)
     try:
-        models = load_models(o)
-        limits = limits_of(models.target)
-        engine = Engine(models, fault, o.max_running_requests)
-        engine.start()
-        took = time.perf_counter() - began
-        port = listener.getsockname()[1]
-        log.info(
-            "chunked_prefill_size=%d, max_running_requests=%d, context_len=%d, url=http://%s:%d",
-            o.chunked_prefill_size, o.max_running_requests, limits.context, o.host, port,
-        )  # fmt: skip
-        app = make_app(engine, o, limits, Startup(took, took))
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
+        app, engine = build(replace(o, port=listener.getsockname()[1]))
         try:
-            _Server(config).run(sockets=[listener])
+            Server(app).run(sockets=[listener])
         finally:
             engine.stop()
     finally:

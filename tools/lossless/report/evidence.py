@@ -65,7 +65,7 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
 def status(analysis: Analysis, judged: list[Judged]) -> str:
     """``proven``, ``divergent`` or ``inconclusive``: the worst of the run, known issues of the SGLang version aside
     (they are listed by name). No evidence at all is inconclusive."""
-    kinds = {j.verdict.kind for j in judged if not is_known(analysis, j)}
+    kinds = {j.verdict.kind for j in judged if not analysis.is_known(j)}
     if Kind.DIVERGENT in kinds or any(broken_by_speculation(analysis, *key) for key in _answered(judged)):
         return "divergent"
     if not kinds or Kind.INCONCLUSIVE in kinds or any(c.failure for c in analysis.controls):
@@ -84,15 +84,6 @@ def broken_by_speculation(analysis: Analysis, variant: str, prompt_id: str) -> t
 
 def _answered(judged: list[Judged]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((j.variant, j.prompt.id) for j in judged))
-
-
-def is_known(analysis: Analysis, judged: Judged) -> bool:
-    """Whether a divergence is one that the SGLang version is publicly known for."""
-    return (
-        judged.verdict.kind is Kind.DIVERGENT
-        and judged.variant in analysis.manifest.variants
-        and analysis.known_issue(judged.variant, judged.prompt.id) is not None
-    )
 
 
 def _control(control: Control) -> dict[str, Any]:
