@@ -6,7 +6,7 @@ import pytest
 
 from lossless.analysis.known import find, known_issues
 from lossless.protocol import Sampling
-from lossless.report.evidence import evidence, is_known
+from lossless.report.evidence import evidence
 from lossless.report.summary import known_lines
 
 TEXT = "The list is: one, two, three, four, five, six and seven. That is all of it."
@@ -62,7 +62,7 @@ def test_a_known_divergence_is_excused_and_listed(make_run: Any) -> None:
     analysis = run.analysis()
     judged = analysis.verdict("nextn", "params-0")
     assert judged.verdict.kind == "divergent"
-    assert is_known(analysis, judged)
+    assert analysis.is_known(judged)
     data = evidence(analysis)
     assert data["status"] == "proven"
     assert [i["id"] for i in data["known_issues"]["nextn"]] == ["eagle-min-new-tokens"]
@@ -71,7 +71,7 @@ def test_a_known_divergence_is_excused_and_listed(make_run: Any) -> None:
 
 def test_missing_evidence_is_not_excused(make_run: Any) -> None:
     analysis = run_with(make_run, None).analysis()
-    assert not is_known(analysis, analysis.verdict("nextn", "params-0"))
+    assert not analysis.is_known(analysis.verdict("nextn", "params-0"))
     assert evidence(analysis)["status"] == "inconclusive"
 
 
