@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,10 +22,12 @@ from lossless.analysis.compare import compare as compare_sides
 from lossless.analysis.compare import pairs
 from lossless.errors import EXIT_DIVERGENT, EXIT_INCONCLUSIVE, EXIT_PROVEN, LosslessError, UsageError
 from lossless.profiles import load_profile, shipped_profiles
+from lossless.profiles.check import check_profile
+from lossless.profiles.checks.result import summary as check_summary
 from lossless.record.runs import DEFAULT_ROOT, find_run, stored_runs
 from lossless.report.evidence import evidence, judged_json, status
 from lossless.report.failure import failure_text
-from lossless.report.profile import profile_json, profile_table
+from lossless.report.profile import check_table, profile_json, profile_table
 from lossless.report.summary import known_lines, summary, verdict_table
 
 EXITS = {"proven": EXIT_PROVEN, "divergent": EXIT_DIVERGENT, "inconclusive": EXIT_INCONCLUSIVE}
@@ -234,6 +237,22 @@ def show_profile(
         _print_json(profile_json(profile))
     else:
         _console().print(profile_table(profile))
+
+
+@profiles_app.command("check")
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped profile or a .toml file.")],
+    as_json: Json = False,
+) -> None:
+    """Check a profile and its model folders without starting anything (no weights are read)."""
+    results = check_profile(load_profile(name))
+    if as_json:
+        _print_json([asdict(r) for r in results])
+    else:
+        console = _console()
+        console.print(check_table(results))
+        console.print(check_summary(results), style="bold")
+    raise typer.Exit(EXIT_DIVERGENT if any(r.status == "fail" for r in results) else EXIT_PROVEN)
 
 
 def _side(root: Path, text: str, epsilon: float | None) -> tuple[Analysis, str | None]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from lossless.analysis import controls
 from lossless.analysis.acceptance import Acceptance, Speed, acceptance, by_category, speed
 from lossless.analysis.controls import Control
+from lossless.analysis.facts import ServerFigures, figures
 from lossless.analysis.known import KnownIssue, find
 from lossless.analysis.load import (
     Recorded,
@@ -315,6 +316,17 @@ class Analysis:
         return shifted(entries, scored.logprobs, epsilon=self.epsilon.value)
 
     # ------------------------------------------------------------------ figures
+    def server_figures(self) -> tuple[ServerFigures, ...]:
+        """Memory, pools, backends and start-up time of each server that was started."""
+        states = [self.store.server(name) for name in self.servers]
+        return tuple(
+            figures(
+                self.store, s, concurrency=self.manifest.concurrency, draft_bytes=self.manifest.draft_bytes.get(s.name)
+            )
+            for s in states
+            if s is not None and s.server_info
+        )
+
     def acceptance(self, variant: str) -> dict[str, Acceptance]:
         """By category, and ``all`` for the whole set."""
         groups = by_category(self.prompts.values())

@@ -22,7 +22,9 @@ from lossless.record.plan import (
     stages,
 )
 from lossless.record.store import Record, RecordedPrompt, RunStore, ServerState, output_digest
+from lossless.servers.capacity import pool_problem
 from lossless.servers.pair_arguments import MATTER
+from lossless.servers.resolved_facts import resolved_facts
 
 BASELINE = "baseline"
 TOP = 5  # candidates a position: both sides of a flip, with room for three-way ties
@@ -137,6 +139,9 @@ class Recorder:
         sendable = tuple(p for p in prompts.values() if p.sampling.json_schema is None or not no_grammar)
         plan = stages(sendable, baseline=name == BASELINE, concurrency=manifest.concurrency)
         self.store.drop_stages(name, self._half_finished(name, plan))
+        for prompt in sendable:
+            if problem := _no_room(state, prompt):
+                raise ServerError(f"{name}: prompt {prompt.id}: {problem}")
         self._warm_up(name, sendable, client)
         took: dict[str, float] = {}
         failed = 0
@@ -323,6 +328,13 @@ def _timed(
     """The results with their own wall time where the server reports it, else 0."""
     for index, result in results:
         yield index, result, (result.latency_s or 0.0) if isinstance(result, Answer) else 0.0
+
+
+def _no_room(state: ServerState, prompt: RecordedPrompt) -> str | None:
+    """Why a prompt does not fit. SGLang shortens max_new_tokens without a word where context or pool end, and a
+    variant's pool is the smaller one: that would look like a divergence."""
+    facts = resolved_facts(state.server_info)
+    return pool_problem(facts.kv_pool_tokens, facts.context_length, len(prompt.ids), prompt.sampling.max_new_tokens)
 
 
 def _identity(state: ServerState) -> tuple[object, ...]:

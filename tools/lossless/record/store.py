@@ -46,7 +46,8 @@ class RecordedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What was run. ``key`` is the digest of everything that decides the answers; equal keys may be resumed."""
+    """What was run. ``key`` is the digest of everything that decides the answers; equal keys may be resumed.
+    ``draft_bytes`` holds the size of each variant's draft weights, where they are local files."""
 
     key: str
     profile: str
@@ -67,6 +68,7 @@ class Manifest:
     epsilon_bounds: dict[str, float] = field(default_factory=dict)
     allow_differences: tuple[str, ...] = ()
     algorithms: dict[str, str] = field(default_factory=dict)
+    draft_bytes: dict[str, int] = field(default_factory=dict)
     schema: int = SCHEMA
 
 

@@ -1,6 +1,7 @@
 """The HTTP side: SGLang's native routes on Starlette."""
 
 import asyncio
+import contextlib
 import json
 import math
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ FLUSHED = (
     "(When there are running or waiting requests, the operation will not be performed.)\n"
 )
 FLUSH_POLL_S = 0.01
+_DONE = b"data: [DONE]\n\n"
 
 Update = tuple[int, dict[str, Any], bool]
 
@@ -58,12 +60,14 @@ class Api:
             await http.body()
             await _disconnected(http)
             return Response(status_code=499)
+        body = None
         try:
             body = json.loads(await http.body())
             batch = parse_body(body, self.engine.models.tokenizer, self.limits)
             updates = self._submit(batch.requests)
         except (ValueError, TypeError) as problem:
-            return bad_request(str(problem))
+            streams = isinstance(body, dict) and bool(body.get("stream"))
+            return _failed_stream(str(problem)) if streams else bad_request(str(problem))
         if batch.stream:
             return StreamingResponse(self._stream(batch, updates), media_type="text/event-stream")
         response = await self._collect(http, batch, updates)
@@ -79,7 +83,8 @@ class Api:
         for index, request in enumerate(requests):
 
             def sink(body: dict[str, Any], last: bool, index: int = index) -> None:
-                loop.call_soon_threadsafe(updates.put_nowait, (index, body, last))
+                with contextlib.suppress(RuntimeError):  # the server is shutting down, its loop is closed
+                    loop.call_soon_threadsafe(updates.put_nowait, (index, body, last))
 
             try:
                 self.engine.submit(request, sink)
@@ -122,8 +127,8 @@ class Api:
                 finished += last
                 if not batch.single:
                     body = {**body, "index": index}
-                yield b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-            yield b"data: [DONE]\n\n"
+                yield _event(body)
+            yield _DONE
         finally:
             if finished < len(batch.requests):
                 self._abort(batch.requests)
@@ -180,6 +185,16 @@ class Api:
 def bad_request(message: str) -> Response:
     """SGLang's shape of a 400."""
     return JSONResponse({"error": {"message": message}}, status_code=400)
+
+
+def _failed_stream(message: str) -> Response:
+    """SGLang answers a bad streaming request with HTTP 200 and one event."""
+    error = {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}
+    return Response(_event({"error": error}) + _DONE, media_type="text/event-stream")
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
 async def _disconnected(http: HttpRequest) -> None:

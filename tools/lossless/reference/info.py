@@ -56,6 +56,7 @@ def resolved_arguments(o: ServerOptions, limits: Limits) -> dict[str, Any]:
         "max_running_requests": o.max_running_requests,
         "max_total_tokens": MAX_TOTAL_TOKENS,
         "disable_radix_cache": o.disable_radix_cache,
+        "disable_overlap_schedule": True,  # each step sees all tokens before it, in penalties too
         "random_seed": o.seed,
     }
     if o.nextn:

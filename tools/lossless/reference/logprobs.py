@@ -1,5 +1,6 @@
 """Log-probabilities as SGLang reports them: ``[logprob, token id, text or null]``, in nats."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,12 @@ from lossless.reference.ops import F32, log_softmax
 
 Entry = list[Any]
 Row = list[Entry] | None
+
+
+def _entry(logprobs: F32, token: int) -> Entry:
+    """JSON has no infinity: the log-probability of a masked token is null, as orjson writes it for SGLang."""
+    value = float(logprobs[token])
+    return [value if math.isfinite(value) else None, token, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +47,14 @@ class LogprobLists:
             self.input_ids.append(None)
             return
         logprobs = log_softmax(row)
-        self.input_token.append([float(logprobs[token]), token, None])
+        self.input_token.append(_entry(logprobs, token))
         self.input_top.append(self._top(logprobs))
         self.input_ids.append(self._chosen(logprobs))
 
     def add_output(self, token: int, row: F32) -> None:
         """One output token, predicted by the logits ``row`` [vocabulary] (after penalties, as SGLang's are)."""
         logprobs = log_softmax(row)
-        self.output_token.append([float(logprobs[token]), token, None])
+        self.output_token.append(_entry(logprobs, token))
         self.output_top.append(self._top(logprobs))
         self.output_ids.append(self._chosen(logprobs))
 
@@ -69,7 +76,7 @@ class LogprobLists:
         edge = np.partition(logprobs, -count)[-count]
         near = np.flatnonzero(logprobs >= edge)
         order = near[np.lexsort((near, -logprobs[near]))][:count]
-        return [[float(logprobs[i]), int(i), None] for i in order]
+        return [_entry(logprobs, int(i)) for i in order]
 
     def _chosen(self, logprobs: F32) -> Row:
-        return [[float(logprobs[i]), i, None] for i in self.ask.token_ids or ()]
+        return [_entry(logprobs, i) for i in self.ask.token_ids or ()]

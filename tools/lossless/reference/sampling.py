@@ -147,7 +147,8 @@ class Penalties:
     SGLang's order and sources (``sampling_batch_info.py:apply_logits_bias``, ``penaltylib/``): frequency and presence
     are subtracted, then stop tokens are masked while fewer than min_new_tokens are out, then the repetition penalty
     divides positive and multiplies negative logits. All three look at **output** tokens only, also the repetition
-    penalty, unlike Hugging Face's, which counts the prompt too.
+    penalty, unlike Hugging Face's, which counts the prompt too. Counts are exact, as SGLang's are with
+    ``--disable-overlap-schedule``; with overlapped scheduling its baseline counts one token late.
     """
 
     def __init__(self, params: SamplingParams, stop_ids: frozenset[int], vocab_size: int) -> None:

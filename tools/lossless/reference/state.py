@@ -17,8 +17,8 @@ class KVCache:
     __slots__ = ("k", "length", "v")
 
     def __init__(self, heads: int, capacity: int, dim: int) -> None:
-        self.k: F32 = np.empty((heads, capacity, dim), dtype=np.float32)
-        self.v: F32 = np.empty((heads, capacity, dim), dtype=np.float32)
+        self.k: F32 = np.zeros((heads, capacity, dim), dtype=np.float32)
+        self.v: F32 = np.zeros((heads, capacity, dim), dtype=np.float32)
         self.length = 0
 
     def put(self, k: F32, v: F32) -> int:
@@ -34,7 +34,7 @@ class KVCache:
         capacity = max(needed, 2 * self.k.shape[1])
         for name in ("k", "v"):
             old: F32 = getattr(self, name)
-            new: F32 = np.empty((old.shape[0], capacity, old.shape[2]), dtype=np.float32)
+            new: F32 = np.zeros((old.shape[0], capacity, old.shape[2]), dtype=np.float32)
             new[:, : old.shape[1]] = old
             setattr(self, name, new)
 

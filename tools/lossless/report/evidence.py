@@ -29,6 +29,7 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
             "tool_version": m.tool_version,
             "prompt_set": {"name": m.prompt_set, "digest": m.prompt_digest, "prompts": len(analysis.prompts)},
             "versions": {name: server.info.get("version") for name, server in analysis.servers.items()},
+            "servers": [asdict(f) for f in analysis.server_figures()],
             "epsilon": asdict(analysis.epsilon),
             "controls": [_control(c) for c in analysis.controls],
             "counts": {v: dict(Counter(j.verdict.label for j in judged if j.variant == v)) for v in m.variants},

@@ -1,13 +1,16 @@
 """A profile for the terminal and for scripts: what would be started, without starting it."""
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from lossless.profiles import Profile, profile_digest
+from lossless.profiles.checks.result import CheckResult
 from lossless.servers.argv import server_argv
 
 PORT = 30000
@@ -36,6 +39,21 @@ def profile_table(profile: Profile) -> RenderableType:
         env = " ".join(f"{k}={shlex.quote(v)}" for k, v in profile.env_of(name).items())
         lines += [Text(""), Text(name, style="bold"), Text(f"  {env + ' ' if env else ''}{shlex.join(argv)}")]
     return Group(*lines)
+
+
+def check_table(results: Iterable[CheckResult]) -> RenderableType:
+    """What a profile check found, the worst first, with what to do about it."""
+    styles = {"fail": "bold red", "warn": "yellow", "ok": "green", "skipped": "dim"}
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    for _ in range(3):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for r in results:
+        text = Text(r.detail)
+        if r.remedy:
+            text.append(f"\n→ {r.remedy}")
+        table.add_row(Text(r.status, styles[r.status]), r.subject, r.name, text)
+    return table
 
 
 def _commands(profile: Profile) -> dict[str, list[str]]:

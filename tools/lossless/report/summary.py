@@ -28,8 +28,23 @@ def summary(analysis: Analysis) -> RenderableType:
     if m.fault:
         head += f" · planted fault {m.fault}"
     return Group(
-        Text(head, style="bold"), _controls(analysis), Text(""), _verdicts(analysis), Text(""), _figures(analysis)
+        Text(head, style="bold"),
+        _controls(analysis),
+        *_servers(analysis),
+        Text(""),
+        _verdicts(analysis),
+        Text(""),
+        _figures(analysis),
     )
+
+
+def _servers(analysis: Analysis) -> Iterator[RenderableType]:
+    """One line a server, warnings below; the tiny reference engine has nothing to tell."""
+    for figures in analysis.server_figures():
+        if not str(figures.version).startswith("reference-"):
+            yield Text(f" {figures.name}: SGLang {figures.version}, {figures.describe()}", style="dim")
+        for warning in figures.warnings:
+            yield Text(f" warning, {figures.name}: {warning}", style="yellow")
 
 
 def _controls(analysis: Analysis) -> RenderableType:

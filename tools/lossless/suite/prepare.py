@@ -1,5 +1,6 @@
 """From options to a plan: profile, prompts, goldens, and the key that says which recorded runs are the same."""
 
+import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
@@ -10,6 +11,9 @@ import lossless
 from lossless.errors import UsageError
 from lossless.golden.files import GoldenFile, read_goldens
 from lossless.profiles import Profile, load_profile, profile_digest, with_overrides
+from lossless.profiles.checks.model_folder import ModelFolder
+from lossless.profiles.checks.own_head import own_head_bytes
+from lossless.profiles.profile import OWN_HEAD_ALGORITHMS
 from lossless.prompts import Prompt, PromptSet, Tokenizer, load_prompts
 from lossless.record.model import model_facts
 from lossless.record.store import Manifest, RecordedPrompt
@@ -124,7 +128,23 @@ def manifest(prepared: Prepared, tokenizer: Tokenizer, target: Path | None) -> M
         epsilon_bounds=bounds,
         allow_differences=profile.allow_differences,
         algorithms={name: v.algorithm for name, v in profile.variants.items() if v.algorithm is not None},
+        draft_bytes=_draft_bytes(profile),
     )
+
+
+def _draft_bytes(profile: Profile) -> dict[str, int]:
+    """Bytes of each variant's draft weights, read off the files' headers. For a head inside the target's checkpoint
+    only its own tensors count. Folders that cannot be read are left to the server to complain about."""
+    found: dict[str, int] = {}
+    for name, variant in profile.variants.items():
+        draft = profile.draft_of(name)
+        folder = model_path(draft) if draft is not None and not draft.startswith(BUILTIN_PREFIX) else None
+        if folder is None:
+            continue
+        with contextlib.suppress(UsageError):
+            model = ModelFolder.read(folder)
+            found[name] = own_head_bytes(model) if variant.algorithm in OWN_HEAD_ALGORITHMS else model.size_bytes
+    return found
 
 
 def recorded_prompt(prompt: Prompt, tokenizer: Tokenizer, cap: int | None) -> RecordedPrompt:

@@ -22,6 +22,7 @@ from lossless.record.runs import find_run, new_run_path, resumable
 from lossless.record.store import RunStore, ServerState
 from lossless.report.evidence import evidence
 from lossless.servers import Server, make_server
+from lossless.servers.diagnosis import explain
 from lossless.suite.cards import lease, lock_folder, visible_cards
 from lossless.suite.options import Options
 from lossless.suite.prepare import Prepared, manifest, open_tokenizer, prepare, recorded_prompt
@@ -183,6 +184,7 @@ class SuiteSession:
             log_dir=self.store.path / "logs",
             gpus=gpus,
             fault=fault,
+            explain=explain,
         )
         self._servers.append(server)
         if self._stopping.is_set():

@@ -50,6 +50,11 @@ def check_own_head(target: ModelFolder, subject: Subject, *, measures_memory: bo
         )
 
 
+def own_head_bytes(target: ModelFolder) -> int:
+    """Bytes of the head's own tensors, by the files' headers."""
+    return sum(info.size_bytes for key, info in target.tensors.items() if _in_head(key, target))
+
+
 def _in_head(key: str, target: ModelFolder) -> bool:
     if key.startswith("mtp.") or ".mtp." in key or ".mtp_layers." in key or "nextn" in key:
         return True
