@@ -224,6 +224,13 @@ def test_top_logprobs_are_sorted_and_ties_list_the_lowest_id_first():
     assert kept.output_token[0] == [pytest.approx(3.0 - total, abs=1e-6), 2, None]
 
 
+def test_a_masked_token_has_no_logprob():
+    kept = LogprobLists(LogprobRequest(-1, top=2, token_ids=(1,)))
+    kept.add_output(0, np.array([1.0, -np.inf], np.float32))
+    assert kept.output_ids == [[[None, 1, None]]]
+    assert kept.output_top[0][1] == [None, 1, None]
+
+
 def test_the_first_input_entry_is_null():
     kept = LogprobLists(LogprobRequest(0, top=1))
     kept.add_input(9, None)

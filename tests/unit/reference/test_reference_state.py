@@ -110,7 +110,7 @@ def test_a_hit_answers_like_a_miss(bench, prompts, kind):
         np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", [None, "dflash"])
+@pytest.mark.parametrize("kind", [pytest.param(None, marks=pytest.mark.slow), "dflash"])
 def test_generated_text_can_be_hit_at_256_tokens(bench, prompts, kind):
     engine = bench(kind, cached=True)
     first = engine.run(prompts[48]["ids"], 260, ignore_eos=True)

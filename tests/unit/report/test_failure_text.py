@@ -79,6 +79,14 @@ def test_long_and_wide_text_stays_within_the_page(make_run: Any) -> None:
     assert "\t" not in text_of(run)
 
 
+def test_commands_and_paths_are_never_broken(make_run: Any) -> None:
+    run = flipped(make_run, 0.0625, folder="/".join(["a-folder-with-a-long-name"] * 6))
+    analysis = run.analysis()
+    extra = f"golden: {run.store.path}/list-0.json, written by sglang"
+    lines = failure_text(analysis, analysis.verdict("nextn", "list-0"), extra=(extra,)).splitlines()
+    assert lines[-2:] == [extra, f"→ lossless verify {run.store.path} --prompt list-0"]
+
+
 def test_only_the_first_differences_are_shown(make_run: Any) -> None:
     said = TEXT
     for word in ("one", "three", "five", "seven"):

@@ -34,9 +34,9 @@ NEXT = {
 
 
 def failure_text(analysis: Analysis, judged: Judged, *, extra: Sequence[str] = ()) -> str:
-    """Plain text, at most 118 columns wide."""
+    """Plain text, at most 118 columns wide but for commands and paths, which are never broken."""
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None, highlight=False, emoji=False, markup=False)
-    console.print(describe(analysis, judged, extra=extra))
+    console.print(describe(analysis, judged, extra=extra), crop=False)
     out = console.file
     assert isinstance(out, io.StringIO)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
@@ -64,11 +64,16 @@ def describe(analysis: Analysis, judged: Judged, *, extra: Sequence[str] = ()) -
         )
     if v.epsilon is not None:
         parts.append(Text(v.epsilon.describe()))
-    parts += [Text(line) for line in extra]
+    parts += [_unbroken(line) for line in extra]
     if v.kind is not Kind.IDENTICAL and v.reason is not None:
         parts.append(Text(f"→ {NEXT[v.reason]}"))
-    parts.append(Text(f"→ lossless verify {analysis.store.path} --prompt {judged.prompt.id}"))
+    parts.append(_unbroken(f"→ lossless verify {analysis.store.path} --prompt {judged.prompt.id}"))
     return Group(*parts)
+
+
+def _unbroken(line: str) -> Text:
+    """A line with a path or command, which would be of no use in two pieces."""
+    return Text(line, no_wrap=True, overflow="ignore")
 
 
 def _difference(analysis: Analysis, judged: Judged, d: Difference) -> list[RenderableType]:
