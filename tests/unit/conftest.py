@@ -22,7 +22,7 @@ SPECULATES = {"speculative_algorithm": "EAGLE", "speculative_accept_threshold_si
 class SmallRun:
     """One run folder under construction: a baseline and the variant ``nextn`` unless told otherwise.
 
-    Prompts are of group ``stop``, which belongs to no stage of its own. Texts are encoded with the tiny model's own
+    Prompts are of group ``json``, which belongs to no stage of its own. Texts are encoded with the tiny model's own
     tokenizer; a text said by a server ends with EOS.
     """
 
@@ -59,7 +59,7 @@ class SmallRun:
             name: RecordedPrompt(
                 name,
                 category=name.partition("-")[0],
-                group=(groups or {}).get(name, "stop"),
+                group=(groups or {}).get(name, "json"),
                 ids=self.tokenizer.encode_text(f"Question {name}:"),
                 sampling=sampling,
                 text=f"Question {name}:",
@@ -70,7 +70,7 @@ class SmallRun:
             Manifest(**fields),
             tuple(self.prompts.values()),
             dict(goldens or {}),
-            (TARGET / "tokenizer.json").read_bytes(),
+            (TARGET / "tokenizer.json").read_text(encoding="utf-8"),
         )
         self.server("baseline")
         for name in fields["variants"]:

@@ -224,7 +224,7 @@ def test_eos_that_a_prompt_also_asked_for_stays_eos(make_run: Any) -> None:
 def test_stages_are_judged_against_the_baselines_same_stage(make_run: Any) -> None:
     groups = {"list-0": "concurrent", "copy-0": "cache", "first-0": "order", "last-0": "order"}
     run = make_run({name: Sampling(96) for name in groups}, groups=groups)
-    steps = [("list-0", TOGETHER, 0), ("copy-0", HIT, 0), ("copy-0", HIT, 1)]
+    steps = [("list-0", TOGETHER, 0), ("list-0", LOGPROBS, 0), ("copy-0", HIT, 0), ("copy-0", HIT, 1)]
     steps += [("first-0", ORDER, 0), ("last-0", ORDER, 0), ("first-0", ORDER, 1)]
     analysis = run.analysis()
     assert sorted(analysis.staged()) == sorted((stage, prompt, turn) for prompt, stage, turn in steps)
@@ -240,7 +240,7 @@ def test_stages_are_judged_against_the_baselines_same_stage(make_run: Any) -> No
     assert kinds.pop((ORDER, "first-0", 1)) is Kind.INCONCLUSIVE  # not re-scored
     assert set(kinds.values()) == {Kind.IDENTICAL}
     assert analysis.within("nextn", "first-0", ORDER, 1).verdict.kind is Kind.INCONCLUSIVE
-    assert analysis.within("nextn", "copy-0", HIT, 1).names == ("alone", "from the cache")
+    assert analysis.within("nextn", "copy-0", HIT, 1).names == ("alone", "cached")
     assert analysis.within("nextn", "list-0", HIT).verdict.reason is Reason.MISSING
 
 

@@ -82,7 +82,7 @@ def build(folder: Path) -> RunStore:
         algorithms={name: name.split("-")[0].upper() for name in variants},
     )
     every = prompts()
-    tokenizer = (builtin_path() / "target" / "tokenizer.json").read_bytes()
+    tokenizer = (builtin_path() / "target" / "tokenizer.json").read_text(encoding="utf-8")
     store.create(manifest, every, {}, tokenizer)
     for name in ("baseline", *variants):
         data = server(name)

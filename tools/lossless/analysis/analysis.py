@@ -185,7 +185,7 @@ class Analysis:
             for s, n, t in ((PLAIN, 0, a), (stage, turn, b))
             if t is None
         )
-        names = {TOGETHER: "at once", HIT: "from the cache", ORDER: "after others"}
+        names = {TOGETHER: "at once", HIT: "cached", ORDER: "after others"}
         return self._judge(server, prompt, stage, turn, a, b, failures, ("alone", names.get(stage, stage)))
 
     def golden_verdict(self, prompt_id: str, golden: Golden | None = None) -> Judged | None:
@@ -254,8 +254,9 @@ class Analysis:
         return tuple(
             (item.stage, item.prompt, item.turn)
             for stage in plan
-            if stage.name in (TOGETHER, HIT, ORDER)
+            if stage.name in (TOGETHER, HIT, ORDER, LOGPROBS)
             for item in stage.items
+            if self.inapplicable(item.prompt) is None
         )
 
     # ------------------------------------------------------------- known issues

@@ -28,7 +28,14 @@ class Tokenizer:
     """
 
     def __init__(
-        self, tokenizer: tokenizers.Tokenizer, *, digest: str, name: str, template: str | None, special: dict[str, str]
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        digest: str,
+        content: str,
+        name: str,
+        template: str | None,
+        special: dict[str, str],
     ) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -38,6 +45,8 @@ class Tokenizer:
         self._template = None if template is None else _compile(template, name)
         self.digest = digest
         """SHA-256 (hex) of ``tokenizer.json``."""
+        self.content = content
+        """What ``tokenizer.json`` holds."""
 
     @classmethod
     def from_folder(cls, path: str | Path) -> "Tokenizer":
@@ -60,6 +69,7 @@ class Tokenizer:
         return cls(
             tokenizer,
             digest=hashlib.sha256(content.encode("utf-8")).hexdigest(),
+            content=content,
             name=str(path),
             template=files.read("chat_template.jinja") or _template_in(config),
             special={key: text for key in _SPECIAL_TOKENS if (text := _token_text(config.get(key))) is not None},

@@ -64,7 +64,7 @@ class Answer:
             return cls._read(body)
         except ProtocolError:
             raise
-        except (KeyError, TypeError, ValueError, IndexError) as problem:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:
             shown = repr(body)
             raise ProtocolError(
                 f"the server's /generate answer is not of the expected shape ({type(problem).__name__}: {problem}): "
@@ -81,12 +81,13 @@ class Answer:
         histogram = meta.get("spec_correct_drafts_histogram", meta.get("spec_accept_histogram")) or ()
         return cls(
             output_ids=tuple(int(i) for i in body["output_ids"]),
-            text=str(body["text"]),
+            text=_text(body["text"]),
             finish=finish,
             prompt_tokens=int(meta["prompt_tokens"]),
-            completion_tokens=int(meta["completion_tokens"])
-            if "completion_tokens" in meta
-            else len(body["output_ids"]),
+            # A scoring request (max_new_tokens 0) may leave the count out; with tokens it must be there.
+            completion_tokens=int(
+                meta["completion_tokens"] if body["output_ids"] else meta.get("completion_tokens", 0)
+            ),
             cached_tokens=int(meta.get("cached_tokens") or 0),
             num_retractions=int(meta.get("num_retractions") or 0),
             latency_s=meta.get("e2e_latency"),
@@ -100,6 +101,12 @@ class Answer:
             input_ids_logprobs=_lists(meta.get("input_token_ids_logprobs")),
             raw=body,
         )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text is {value!r}")
+    return value
 
 
 def _entries(rows: Any) -> tuple[TokenLogprob, ...] | None:

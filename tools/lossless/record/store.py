@@ -174,7 +174,7 @@ class RunStore:
         manifest: Manifest,
         prompts: tuple[RecordedPrompt, ...],
         goldens: dict[str, Golden],
-        tokenizer_json: bytes | None,
+        tokenizer_json: str | None,
     ) -> None:
         """Lay out a new run. run.json comes last: without it the folder is no run."""
         for folder in ("servers", "records", "logs"):
@@ -182,7 +182,7 @@ class RunStore:
         self._write("prompts.json", [asdict(p) for p in prompts])
         self._write("goldens.json", {k: asdict(g) for k, g in goldens.items()})
         if tokenizer_json is not None:
-            (self.path / "tokenizer.json").write_bytes(tokenizer_json)
+            (self.path / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
         self._write("run.json", asdict(manifest))
 
     @property

@@ -19,6 +19,8 @@ def lock_folder() -> Path:
     """Where card locks live: one folder for every suite of this user on this machine."""
     folder = Path(tempfile.gettempdir()) / f"lossless-cards-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise UsageError(f"{folder} belongs to somebody else; card leases need a folder of your own", hint="set TMPDIR")
     return folder
 
 

@@ -109,9 +109,8 @@ class SuiteSession:
             target = folder if prepared.profile.tokenizer is None else None
             cap = prepared.profile.max_new_tokens
             prompts = tuple(recorded_prompt(p, tokenizer, cap) for p in prepared.prompts.prompts)
-            text = (folder / "tokenizer.json").read_bytes() if folder is not None else None
             goldens = {k: g.golden for k, g in prepared.goldens.items()}
-            store.create(manifest(prepared, tokenizer, target), prompts, goldens, text)
+            store.create(manifest(prepared, tokenizer, target), prompts, goldens, tokenizer.content)
 
     def _served_model(self) -> str | None:
         profile = self.prepared.profile

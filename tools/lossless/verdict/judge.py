@@ -118,21 +118,21 @@ def _different_ids(evidence: Evidence, baseline: Transcript, variant: Transcript
         return _inconclusive(
             evidence, Reason.UNSCORED, "re-scoring lacks logprobs for some tokens", differences, reconverged
         )
-    epsilon = evidence.epsilon.value
+    epsilon, limit = evidence.epsilon.value, evidence.epsilon.limit
     budget = allow(len(variant.ids), epsilon=epsilon, own_rate=evidence.own_rate)
     first = differences[0]
     gap = first.gap or 0.0
     reason: Reason | None = None
-    if gap > epsilon:
+    if gap > limit:
         reason = Reason.GAP
         detail = f"the first difference is {gap:.4g} nats from the baseline's argmax, epsilon is {epsilon:.4g}"
-    elif (late := next((d for d in differences if d.gap is not None and d.gap > epsilon), None)) is not None:
+    elif (late := next((d for d in differences if d.gap is not None and d.gap > limit), None)) is not None:
         reason = Reason.GAP
         detail = (
             f"the difference at position {late.variant_start} is {late.gap:.4g} nats from the baseline's argmax, "
             f"epsilon is {epsilon:.4g}"
         )
-    elif regret.largest > epsilon:
+    elif regret.largest > limit:
         reason = Reason.REGRET
         detail = (
             f"the token at position {regret.largest_at} is {regret.largest:.4g} nats from the baseline's argmax given "
@@ -140,7 +140,7 @@ def _different_ids(evidence: Evidence, baseline: Transcript, variant: Transcript
         )
     elif excess := budget.excess(regret):
         reason, detail = Reason.BUDGET, excess
-    elif contradiction := _contradiction(first, epsilon, evidence.names[0]):
+    elif contradiction := _contradiction(first, limit, evidence.names[0]):
         return _inconclusive(evidence, Reason.CONTRADICTION, contradiction, differences, reconverged)
     if reason is not None:
         return _result(Kind.DIVERGENT, reason, detail, evidence, differences, reconverged, regret, budget)
@@ -151,13 +151,13 @@ def _different_ids(evidence: Evidence, baseline: Transcript, variant: Transcript
     return _result(Kind.NEAR_TIE, None, detail, evidence, differences, reconverged, regret, budget)
 
 
-def _contradiction(first: Difference, epsilon: float, name: str) -> str | None:
+def _contradiction(first: Difference, limit: float, name: str) -> str | None:
     """Whether re-scoring disowns the very token that the baseline itself chose at the first difference."""
     own, best = first.baseline_token, first.argmax
     if own is None or own.logprob is None or best is None or best.logprob is None:
         return f"the {name}'s own token is not among the {len(first.candidates)} best of its re-scoring"
     gap = best.logprob - own.logprob
-    return f"re-scoring puts the {name}'s own token {gap:.4g} nats below the argmax" if gap > epsilon else None
+    return f"re-scoring puts the {name}'s own token {gap:.4g} nats below the argmax" if gap > limit else None
 
 
 def _how_close(first: Difference, gap: float) -> str:

@@ -4,10 +4,13 @@ The floor is how far the baseline's decode and the baseline's own re-scoring of 
 two tokens is better, since that is what flips a token. One position contributes the largest of three figures: the
 shift of the gap between decode's two best tokens, the shift of the emitted token's logprob, and the token's own
 regret. (The emitted token's logprob alone says too little: where the model is sure it stays near 0 whatever the logits
-do. On an H200 in bfloat16 it moved by at most 0.06 nats where the gap moved by 0.25, and honest flips reached 0.125.)
+do: on an H200 in bfloat16 it moved by at most 0.08 nats, while honest flips reached 0.125.)
 
 The floor is the third largest contribution: a bound that one or two freak positions cannot widen. Whatever lies above
 epsilon is not noise but a contradiction inside the baseline, and is reported as such.
+
+All positions count, also those where the gap is far too wide to flip: there it moves up to half as much again, but the
+close ones alone are too few in a short run. (On 475 tokens they gave a bound of 0.094, below an honest flip of 0.125.)
 
 Why k is 1.5: a flip's regret is itself one draw of this noise, seen on as many tokens again, so the bound leaves room
 above the largest of the draws that were measured.
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 DEFAULT_K = 1.5
 DEFAULT_MINIMUM = 1e-3  # nats: far above float32 rounding (1e-5 on real servers), far below one bfloat16 step (1/32)
 DEFAULT_CAP = 0.75  # nats: a token less than half as likely as the best one is no tie
+SLACK = 1e-5  # nats: differences of logprobs carry float32 rounding, and flips sit exactly on bfloat16 steps
 MIN_TOKENS = 200
 RANK = 3
 
@@ -86,6 +90,11 @@ class Epsilon:
     cap: float
     floor: NoiseFloor | None
     problem: str | None = None
+
+    @property
+    def limit(self) -> float:
+        """The largest regret that is still a near-tie: the bound and a hair for float rounding."""
+        return self.value + SLACK
 
     def describe(self) -> str:
         """One line for a reader, inputs included."""
