@@ -1,29 +1,19 @@
-"""The reference server over HTTP, as a real process: SGLang's fields, defaults, errors and finish reasons."""
+"""The reference server over HTTP: SGLang's fields, defaults, errors and finish reasons."""
 
 import contextlib
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import httpx
 import pytest
 
-from lossless.errors import UsageError
 from lossless.protocol import Answer
 from lossless.reference import builtin_path
-from lossless.reference.options import parse_options
-from lossless.reference.server import Server, build, listen, serve
+from lossless.reference.background import background
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SPECULATION = {
     "baseline": [],
     "nextn": ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"],
@@ -34,7 +24,6 @@ ARITHMETIC, COPY, STORY = (PROMPTS[i]["ids"] for i in (0, 12, 48))
 EOS = 1
 ANSWER = [34, 31, 562, 231, 32, 26, 339, 231, 28, 31, 24, 320, 695, 314, 231, 28, 31, 24, EOS]
 """What a real SGLang answers to ARITHMETIC with these weights (recorded)."""
-READY = "The server is fired up and ready to roll!"
 
 # The order and names that a real 0.5.19 server sends (recorded from one).
 PLAIN_META = [
@@ -72,52 +61,12 @@ class Client:
 
 @contextlib.contextmanager
 def serving(*options):
-    """A server in a thread of this process, over real sockets: as good as a process of its own, and quick to start."""
-    listener = listen("127.0.0.1", 0)
-    app, engine = build(parse_options(["--port", str(listener.getsockname()[1]), *options]))
-    server = Server(app)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    client = Client("http://{}:{}".format(*listener.getsockname()))
-    try:
-        yield client
-    finally:
-        client.client.close()
-        server.should_exit = server.force_exit = True
-        thread.join(10)
-        engine.stop()
-        listener.close()
-
-
-def launch(*options):
-    environment = {**os.environ, "PYTHONPATH": str(TOOLS), "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "lossless.reference", "--port", "0", *options],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@contextlib.contextmanager
-def process(*options):
-    """A server in a process of its own."""
-    started = launch("--parent-pid", str(os.getpid()), *options)
-    try:
-        log = []
-        for line in started.stderr:
-            log.append(line)
-            if READY in line:
-                break
-        assert READY in log[-1], "".join(log)
-        client = Client(re.search(r"url=(\S+)", "".join(log)).group(1))
-        client.process, client.log = started, log
-        yield client
-        client.client.close()
-    finally:
-        started.kill()
-        started.communicate()
+    with background(options) as url:
+        client = Client(url)
+        try:
+            yield client
+        finally:
+            client.client.close()
 
 
 @pytest.fixture(scope="module")
@@ -458,100 +407,3 @@ def test_bfloat16_server_has_16_bit_logits():
         gaps = [top[0][0] - top[1][0] for top in meta["output_top_logprobs"]]
         steps = [gap * 32 for gap in gaps]  # logits between 8 and 16 come in steps of 1/16, smaller ones in finer steps
         assert all(abs(step * 8 - round(step * 8)) < 1e-2 for step in steps)
-
-
-# -- starting and stopping --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--fault", "nonsense"], "unknown fault 'nonsense': choose one of accept-length-halved, accept-one"),
-        (["--model-path", "nowhere"], "model folder 'nowhere' does not exist"),
-        (["--host", "0.0.0.0"], "loopback addresses only"),
-        (["--speculative-draft-model-path", "builtin:tiny"], "without --speculative-algorithm"),
-        (["--parent-pid", "999999999"], "no such process"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        serve(["--port", "0", *options])
-
-
-def test_a_refusal_ends_the_process_with_status_2_and_one_message():
-    refused = launch("--host", "0.0.0.0")
-    _, log = refused.communicate(timeout=20)
-    assert refused.returncode == 2
-    assert log.startswith("error: --host 0.0.0.0: the reference server has no access control")
-    assert "Traceback" not in log
-
-
-def test_a_port_in_use_is_named():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:"):
-            serve(["--port", str(taken.getsockname()[1])])
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_requests_in_flight(number):
-    with process() as server, ThreadPoolExecutor(1) as pool:
-        assert any("Load weight end. elapsed=" in line for line in server.log)
-        running = pool.submit(server.post, STORY, sampling={"max_new_tokens": 3000, "ignore_eos": True})
-        while server.client.get("/flush_cache").status_code == 200:
-            assert not running.done()
-        server.process.send_signal(number)
-        server.process.wait(10)
-        with pytest.raises(httpx.TransportError):
-            running.result()
-        assert server.process.returncode in (0, -number)
-
-
-def test_it_leaves_when_its_parent_is_gone():
-    parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with process("--parent-pid", str(parent.pid)) as server:
-        assert server.client.get("/health").status_code == 200
-        parent.kill()
-        parent.wait(10)
-        assert server.process.wait(10) == 0
-
-
-# -- faults over HTTP -------------------------------------------------------------------------------------------------
-def test_die_at_request():
-    with process("--fault", "die-at-request:2") as server:
-        server.ask(ARITHMETIC)
-        with pytest.raises(httpx.TransportError):
-            server.ask(ARITHMETIC)
-        assert server.process.wait(10) == 1
-
-
-def test_error_and_garbage_at_request():
-    with serving("--fault", "error-at-request:2") as server:
-        assert [server.post([5], sampling={"max_new_tokens": 1}).status_code for _ in range(3)] == [200, 500, 200]
-    with serving("--fault", "garbage-at-request:1") as server:
-        with pytest.raises(json.JSONDecodeError):
-            server.post([5], sampling={"max_new_tokens": 1}).json()
-        assert server.post([5], sampling={"max_new_tokens": 1}).json()["output_ids"]
-
-
-def test_hang_at_request_holds_only_that_request():
-    with serving("--fault", "hang-at-request:1") as server:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{server.url}/generate", json={"input_ids": [5]}, timeout=0.5)
-        assert server.ask(ARITHMETIC)["output_ids"]
-
-
-def test_a_trickling_answer_arrives_whole():
-    with serving("--fault", "trickle") as server:
-        body = server.ask(ARITHMETIC, sampling={"max_new_tokens": 2})
-        assert len(body["output_ids"]) == 2
-
-
-def test_requests_mix_when_several_are_in_flight():
-    with serving("--fault", "batch-mixed", *SPECULATION["nextn"]) as server:
-        prompts = [STORY, COPY, ARITHMETIC]
-        alone, again = (
-            [server.ask(ids, sampling={"max_new_tokens": 24})["output_ids"] for ids in prompts] for _ in "ab"
-        )
-        assert alone == again
-        together = server.ask(prompts, sampling={"max_new_tokens": 24})
-        assert [row["output_ids"] for row in together] != alone

@@ -20,14 +20,10 @@ def answer(g: Generation, *, final: bool) -> dict[str, Any]:
         meta.update(_logprobs(g))
     count = len(g.output)
     details = {"device": g.cached, "host": 0} if g.cached else None
-    meta |= {
-        "reasoning_tokens": 0,
-        "completion_tokens": count,
-        "cached_tokens": g.cached,
-        "weight_versions": [{"version": "default", "start": 0, "end": count}],
-        "cached_tokens_details": details,
-        "dp_rank": None,
-    }
+    meta |= {"reasoning_tokens": 0, "completion_tokens": count, "cached_tokens": g.cached}
+    if finish is not None:
+        meta["weight_versions"] = [{"version": "default", "start": 0, "end": count}]
+    meta |= {"cached_tokens_details": details, "dp_rank": None}
     if finish is None:
         text = g.text.update(g.output)
     else:
@@ -42,10 +38,13 @@ def answer(g: Generation, *, final: bool) -> dict[str, Any]:
 def _logprobs(g: Generation) -> dict[str, Any]:
     kept = g.logprobs
     assert kept is not None
+    output = list(kept.output_token)
+    if kept.following is not None and g.models.drafter is not None:
+        output = [kept.following]  # with speculation SGLang takes the token after a prefill-only request for an output
     out: dict[str, Any] = {
         "input_token_logprobs": list(kept.input_token),
-        "output_token_logprobs": list(kept.output_token),
-        "output_token_logprobs_length": len(kept.output_token),
+        "output_token_logprobs": output,
+        "output_token_logprobs_length": len(output),
     }
     if kept.ask.top:
         out |= {"input_top_logprobs": list(kept.input_top), "output_top_logprobs": list(kept.output_top)}

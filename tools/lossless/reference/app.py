@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lossless.reference.engine import Engine
 from lossless.reference.info import Startup, model_info, server_info
 from lossless.reference.options import ServerOptions
-from lossless.reference.requests import Batch, Limits, Request, parse_body
+from lossless.reference.requests import Batch, Limits, Malformed, Request, parse_body
 
 FLUSHED = (
     "Cache flushed.\nPlease check backend logs for more details. "
@@ -62,9 +63,11 @@ class Api:
             return Response(status_code=499)
         body = None
         try:
-            body = json.loads(await http.body())
+            body = await _json(http)
             batch = parse_body(body, self.engine.models.tokenizer, self.limits)
             updates = self._submit(batch.requests)
+        except Malformed as problem:
+            return _malformed(str(problem))
         except (ValueError, TypeError) as problem:
             streams = isinstance(body, dict) and bool(body.get("stream"))
             return _failed_stream(str(problem)) if streams else bad_request(str(problem))
@@ -164,13 +167,13 @@ class Api:
         except ValueError:
             timeout = math.nan
         if not timeout >= 0:
-            return bad_request(f"timeout must be a number of seconds >= 0, got {http.query_params['timeout']!r}")
+            return _malformed(f"timeout must be a number of seconds >= 0, got {http.query_params['timeout']!r}")
         deadline = asyncio.get_running_loop().time() + timeout
         while not self.engine.flush():
             if asyncio.get_running_loop().time() >= deadline:
-                return PlainTextResponse("Flush cache failed.\n", status_code=400)
+                return Response("Flush cache failed.\n", status_code=400)
             await asyncio.sleep(FLUSH_POLL_S)
-        return PlainTextResponse(FLUSHED)
+        return Response(FLUSHED)
 
     async def abort_request(self, http: HttpRequest) -> Response:
         """POST /abort_request with ``{"rid": ...}`` or ``{"abort_all": true}``"""
@@ -185,6 +188,28 @@ class Api:
 def bad_request(message: str) -> Response:
     """SGLang's shape of a 400."""
     return JSONResponse({"error": {"message": message}}, status_code=400)
+
+
+def _malformed(message: str) -> Response:
+    """SGLang's shape of a 400 where the types are wrong already."""
+    error = {"object": "error", "message": f"1 validation error: {message}", "type": "Bad Request"}
+    return JSONResponse({**error, "param": None, "code": 400}, status_code=400)
+
+
+async def _json(http: HttpRequest) -> Any:
+    """The body. Raises Malformed where it is no JSON, or not said to be."""
+    if not http.headers.get("content-type", "").startswith("application/json"):
+        raise Malformed("the content type must be application/json")
+    try:
+        return json.loads(await http.body())
+    except ValueError as problem:
+        raise Malformed(f"JSON decode error: {problem}") from problem
+
+
+async def _not_served(_http: HttpRequest, problem: Exception) -> Response:
+    """A wrong path or method, said as SGLang's web framework says it."""
+    assert isinstance(problem, HTTPException)
+    return JSONResponse({"detail": problem.detail}, status_code=problem.status_code, headers=problem.headers)
 
 
 def _failed_stream(message: str) -> Response:
@@ -211,4 +236,5 @@ async def _trickle(body: bytes) -> AsyncIterator[bytes]:
 
 def make_app(engine: Engine, options: ServerOptions, limits: Limits, startup: Startup) -> Starlette:
     """The ASGI application around a started engine."""
-    return Starlette(routes=Api(engine, options, limits, startup).routes())
+    routes = Api(engine, options, limits, startup).routes()
+    return Starlette(routes=routes, exception_handlers={HTTPException: _not_served})

@@ -38,6 +38,7 @@ class LogprobLists:
     output_token: list[Entry] = field(default_factory=list)
     output_top: list[Row] = field(default_factory=list)
     output_ids: list[Row] = field(default_factory=list)
+    following: Entry | None = None
 
     def add_input(self, token: int, row: F32 | None) -> None:
         """One prompt token; ``row`` [vocabulary] holds the logits that predict it, None for the first one asked for."""
@@ -59,8 +60,10 @@ class LogprobLists:
         self.output_ids.append(self._chosen(logprobs))
 
     def add_next(self, row: F32) -> None:
-        """The candidates after a prefill-only request: SGLang lists them without any output token."""
+        """The candidates after a prefill-only request: SGLang lists them without any output token. ``following`` is the
+        best of them."""
         logprobs = log_softmax(row)
+        self.following = _entry(logprobs, int(row.argmax()))
         self.output_top.append(self._top(logprobs))
         self.output_ids.append(self._chosen(logprobs))
 

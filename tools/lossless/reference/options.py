@@ -39,13 +39,13 @@ class ServerOptions:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise UsageError(message, hint="python -m lossless.reference --help")
+        raise UsageError(message, hint="lossless serve --help")
 
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser."""
     p = _Parser(
-        prog="python -m lossless.reference",
+        prog="lossless serve",
         description="Serve the embedded reference engine over SGLang's native HTTP protocol.",
     )
     add = p.add_argument

@@ -10,6 +10,10 @@ from lossless.reference.sampling import SamplingParams, parse_sampling
 from lossless.reference.text import Tokenizer
 
 
+class Malformed(ValueError):
+    """A body that is not of the promised types: SGLang refuses it before it looks at any value, in another form."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Sizes a request must respect, in tokens."""
@@ -45,20 +49,23 @@ def parse_body(body: Any, tokenizer: Tokenizer, limits: Limits) -> Batch:
     """Read a ``/generate`` body the way SGLang's ``GenerateReqInput`` does.
 
     Raises:
-        ValueError: anything that SGLang answers with 400; also token ids outside the vocabulary, which take a real
-            0.5.19 server down.
+        Malformed: values of wrong types.
+        ValueError: anything else that SGLang answers with 400, or with 500; also token ids outside the vocabulary and
+            other values that take a real 0.5.19 server down.
     """
     if not isinstance(body, dict):
-        raise ValueError("The request body must be a JSON object.")
+        raise Malformed("the body must be a JSON object")
     text, ids = body.get("text"), body.get("input_ids")
-    if (text is None) == (ids is None):
+    _check_types(text, ids, body.get("sampling_params"))
+    if text is None and ids is None:
         raise ValueError("Either text, input_ids or input_embeds should be provided.")
-    source = text if text is not None else ids
-    if not isinstance(source, str | list) or (text is None and isinstance(source, str)):
-        raise ValueError(f"text must be a string or a list of strings, input_ids a list; got {type(source).__name__}.")
-    if len(source) == 0 and not isinstance(source, str):
-        raise ValueError("input_ids cannot be empty." if text is None else "text cannot be an empty list.")
-    single = isinstance(source, str) or (text is None and not isinstance(source[0], list))
+    source = ids if ids is not None else text
+    if not source:
+        empty = (
+            "texts cannot be empty and tokenizer must be initialized" if ids is None else "input_ids cannot be empty."
+        )
+        raise ValueError(empty)
+    single = isinstance(source, str) or (ids is not None and not isinstance(source[0], list))
     prompts = [source] if single else list(source)
     stream = bool(body.get("stream", False))
     requests = tuple(
@@ -69,6 +76,19 @@ def parse_body(body: Any, tokenizer: Tokenizer, limits: Limits) -> Batch:
     if len(set(rids)) != len(rids):
         raise ValueError(f"Duplicate request IDs detected within the request: {rids}")
     return Batch(requests, single, stream)
+
+
+def _check_types(text: Any, ids: Any, params: Any) -> None:
+    if not (text is None or isinstance(text, str) or _all(text, str)):
+        raise Malformed(f"text must be a string or a list of strings, got {text!r:.80}")
+    if not (ids is None or _all(ids, int) or (_all(ids, list) and all(_all(row, int) for row in ids))):
+        raise Malformed(f"input_ids must be a list of integers or a list of such lists, got {ids!r:.80}")
+    if not (params is None or isinstance(params, dict) or _all(params, dict)):
+        raise Malformed(f"sampling_params must be an object or a list of objects, got {params!r:.80}")
+
+
+def _all(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) and not isinstance(item, bool) for item in value)
 
 
 _PER_PROMPT = (
@@ -96,17 +116,15 @@ def _row(body: Mapping[str, Any], index: int, count: int, single: bool) -> dict[
 
 
 def _one(row: Mapping[str, Any], prompt: Any, tokenizer: Tokenizer, limits: Limits, stream: bool) -> Request:
-    ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-    if not isinstance(ids, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise ValueError("input_ids must be a list of integers.")
+    ids: list[int] = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     if not ids:
         raise ValueError("input_ids cannot be empty.")
     for token in ids:
         if not 0 <= token < limits.vocabulary:
             raise ValueError(f"Token id {token} is out of vocabulary range [0, {limits.vocabulary - 1}].")
     raw = row["sampling_params"]
-    if raw is not None and not isinstance(raw, dict):
-        raise ValueError(f"sampling_params must be an object, got {type(raw).__name__}.")
+    if isinstance(raw, list):
+        raise ValueError("sampling_params must be an object for a single prompt, got a list.")
     params = parse_sampling(raw, limits.vocabulary)
     _check_lengths(len(ids), (raw or {}).get("max_new_tokens"), limits)
     rid = row["rid"]
@@ -149,10 +167,12 @@ def _logprobs(row: Mapping[str, Any], tokens: int, vocabulary: int) -> LogprobRe
             f"req.logprob_start_len={start} is higher than the number of input tokens "
             f"len(req.origin_input_ids)={tokens}. Please use a smaller logprob_start_len."
         )
-    wanted = row["token_ids_logprob"]
+    if start < -1:
+        raise ValueError(f"logprob_start_len must be -1 or more, got {start}.")
+    top, wanted = int(row["top_logprobs_num"] or 0), row["token_ids_logprob"]
+    if top > vocabulary:
+        raise ValueError(f"top_logprobs_num must be at most {vocabulary}, the size of the vocabulary, got {top}.")
     for token in wanted or ():
         if not 0 <= token < vocabulary:
             raise ValueError(f"token_ids_logprob contains {token}, outside the vocabulary [0, {vocabulary - 1}].")
-    return LogprobRequest(
-        start if start >= 0 else -1, int(row["top_logprobs_num"] or 0), None if wanted is None else tuple(wanted)
-    )
+    return LogprobRequest(start, max(0, top), tuple(wanted) if wanted else None)
