@@ -207,6 +207,8 @@ class LaunchedServer:
         with httpx.Client(base_url=self.url, timeout=2.0, trust_env=False) as http:
             while True:
                 for line in tail.new_lines():
+                    if _PORT_TAKEN.search(line):
+                        raise _PortTaken  # SGLang 0.5.19 says so and then hangs, and whoever has the port may answer
                     said_ready = said_ready or READY in line
                     now = stage_of(line)
                     if now is not None and now != stage:
