@@ -70,6 +70,7 @@ class SmallSuite:
     folder: Path
     options: tuple[str, ...] = ()
     running: list[subprocess.Popen[str]] = field(default_factory=list)
+    first: Outcome | None = None
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start ``pytest -m lossless`` there."""

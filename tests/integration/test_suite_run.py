@@ -12,18 +12,18 @@ def _edit(path: Path, position: int, token: int) -> None:
     path.write_text(json.dumps(data), encoding="utf-8")
 
 
-def test_a_first_run_passes_and_skips_what_is_not_recorded(small_suite: SmallSuite) -> None:
-    outcome = small_suite.run()
-    assert outcome.status == 0, outcome.output
+def test_a_first_run_passes_and_skips_what_is_not_recorded(recorded_suite: SmallSuite) -> None:
+    outcome = recorded_suite.first
+    assert outcome is not None
     skipped = [line for line in outcome.output.splitlines() if "no goldens recorded yet" in line]
     assert len(skipped) == 1, outcome.output
     assert skipped[0].startswith("SKIPPED [7]"), "five goldens and two acceptance files"
-    evidence = small_suite.evidence()
+    evidence = recorded_suite.evidence()
     assert evidence["status"] == "proven"
     plain = [v for v in evidence["verdicts"] if v["stage"] == "plain"]
     assert len(plain) == 10
     assert {v["verdict"] for v in plain} == {"identical"}
-    assert not small_suite.servers()
+    assert not recorded_suite.servers()
 
 
 def test_goldens_are_written_once_and_recording_again_changes_no_byte(recorded_suite: SmallSuite) -> None:
