@@ -69,10 +69,9 @@ def test_a_list_is_a_batch_with_common_or_single_options(parse):
     [
         ([], "must be a JSON object"),
         ({}, "Either text, input_ids"),
-        ({"text": "a", "input_ids": [1]}, "Either text, input_ids"),
         ({"input_ids": []}, "input_ids cannot be empty"),
         ({"input_ids": [[]]}, "input_ids cannot be empty"),
-        ({"input_ids": "12"}, "input_ids a list"),
+        ({"input_ids": "12"}, "input_ids must be a list"),
         ({"text": 7}, "text must be a string"),
         ({"input_ids": [1, "2"]}, "list of integers"),
         ({"input_ids": [1, 4096]}, r"Token id 4096 is out of vocabulary range \[0, 4095\]"),

@@ -29,6 +29,8 @@ class ServerOptions:
     disable_radix_cache: bool = False
     fault: str | None = None
     seed: int = 0
+    summation_order: int = 0
+    logit_noise: float = 0.0
     parent_pid: int | None = None
 
     @property
@@ -63,6 +65,8 @@ def parser() -> argparse.ArgumentParser:
     add("--disable-radix-cache", action="store_true", help="no prefix cache")
     add("--fault", metavar="NAME[:RATE]", help="plant a fault (an unknown name lists them all)")
     add("--seed", "--random-seed", dest="seed", type=int, default=0, metavar="N", help="decides where a fault strikes")
+    add("--summation-order", type=int, default=0, metavar="N", help="hidden units in the N-th order; 0 as stored")
+    add("--logit-noise", type=float, default=0.0, metavar="NATS", help="noise on the gap of any two logits, at most")
     add("--parent-pid", type=int, metavar="PID", help="exit when that process is gone")
     return p
 
@@ -97,6 +101,13 @@ def checked(o: ServerOptions) -> ServerOptions:
         raise UsageError(f"--max-running-requests {o.max_running_requests}: at least 1")
     if o.chunked_prefill_size < 1 and o.chunked_prefill_size != -1:
         raise UsageError(f"--chunked-prefill-size {o.chunked_prefill_size}: at least 1, or -1 for no chunks")
+    if o.summation_order < 0 or (o.summation_order and o.speculative_draft_model_path is not None):
+        raise UsageError(
+            f"--summation-order {o.summation_order}: 0 or more, and only without a separate draft model, which would "
+            "read hidden units in the stored order"
+        )
+    if not 0.0 <= o.logit_noise < float("inf"):
+        raise UsageError(f"--logit-noise {o.logit_noise}: 0 or more, in nats")
     _check_speculation(o)
     return o
 

@@ -17,7 +17,7 @@ from lossless.errors import UsageError
 from lossless.reference.app import make_app
 from lossless.reference.blas import use_one_thread
 from lossless.reference.builtin import model_folder
-from lossless.reference.config import read_draft
+from lossless.reference.config import read_draft, read_target
 from lossless.reference.dflash import Dflash
 from lossless.reference.drafting import Drafter
 from lossless.reference.engine import Engine
@@ -25,6 +25,7 @@ from lossless.reference.faults import make_fault
 from lossless.reference.generation import Models
 from lossless.reference.info import Startup
 from lossless.reference.nextn import Nextn
+from lossless.reference.numerics import LogitNoise, reordered
 from lossless.reference.options import ServerOptions, checked, parse_options
 from lossless.reference.prefix_cache import PrefixCache
 from lossless.reference.requests import Limits
@@ -48,7 +49,10 @@ def load_models(o: ServerOptions) -> Models:
     folder = model_folder(o.model_path, "target")
     began = time.perf_counter()
     weights = Weights.load(folder)
-    target = Target.load(folder, o.dtype, weights)
+    if o.summation_order:
+        weights = reordered(weights, read_target(folder).config.hidden_size, o.summation_order)
+    noise = LogitNoise(o.logit_noise, o.seed) if o.logit_noise else None
+    target = Target.load(folder, o.dtype, weights, noise)
     _log_loaded("Target", began, weights)
     drafter = _load_drafter(o, target, weights)
     cache = None if o.disable_radix_cache else PrefixCache(CACHE_BLOCKS, drafter.lag if drafter else 0)
@@ -111,7 +115,9 @@ def listen(host: str, port: int) -> socket.socket:
         UsageError: the port is taken, or not ours to take.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio switches Nagle's algorithm off only then: without it every answer on a kept
+    # connection waits 40 ms for the client's delayed acknowledgment.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

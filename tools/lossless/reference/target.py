@@ -13,6 +13,7 @@ from lossless.errors import UsageError
 from lossless.reference.attention import MLP, GatedAttention
 from lossless.reference.config import ModelFiles, TargetConfig, read_target
 from lossless.reference.gdn import BLOCK, GatedDeltaNet, Pending
+from lossless.reference.numerics import LogitNoise
 from lossless.reference.ops import F32, ROUNDINGS, Rounding, rms_norm, rope_tables
 from lossless.reference.state import GDNState, KVCache, LayerState, TargetState
 from lossless.reference.weights import Weights
@@ -75,11 +76,11 @@ class Target:
         UsageError: from ``load``, for missing or unfit files, and for an unknown ``dtype``.
     """
 
-    def __init__(self, files: ModelFiles, weights: Weights, dtype: str) -> None:
+    def __init__(self, files: ModelFiles, weights: Weights, dtype: str, noise: LogitNoise | None = None) -> None:
         if dtype not in ROUNDINGS:
             raise UsageError(f"unknown dtype {dtype!r}: choose one of {', '.join(ROUNDINGS)}")
         c = self.config = files.config
-        self.files, self.dtype = files, dtype
+        self.files, self.dtype, self.noise = files, dtype, noise
         self.round = ROUNDINGS[dtype]
         model = weights.below("model.language_model" if weights.has("model.language_model") else "model")
         self.embedding = model.vector("embed_tokens.weight")
@@ -93,9 +94,11 @@ class Target:
         )
 
     @classmethod
-    def load(cls, folder: Path, dtype: str, weights: Weights | None = None) -> "Target":
+    def load(
+        cls, folder: Path, dtype: str, weights: Weights | None = None, noise: LogitNoise | None = None
+    ) -> "Target":
         """Read a target folder in Hugging Face layout."""
-        return cls(read_target(folder), weights or Weights.load(folder), dtype)
+        return cls(read_target(folder), weights or Weights.load(folder), dtype, noise)
 
     def new_state(self, capacity: int) -> TargetState:
         """Empty layer states with room for ``capacity`` tokens."""
@@ -142,4 +145,5 @@ class Target:
 
     def logits(self, hidden: F32) -> F32:
         """[T, hidden] to [T, vocabulary]."""
-        return self.round(hidden @ self.head)
+        logits = self.round(hidden @ self.head)
+        return logits if self.noise is None else self.noise.add(logits, hidden)

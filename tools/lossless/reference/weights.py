@@ -1,7 +1,7 @@
 """Checkpoint files to float32 arrays, with matrices turned so that ``x @ w`` reads memory in order."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import ml_dtypes
@@ -60,6 +60,11 @@ class Weights:
     def below(self, name: str) -> "Weights":
         """The same tensors seen from below ``name``."""
         return Weights(self._tensors, self._where, f"{self._prefix}{name}.")
+
+    def changed(self, change: Callable[[str, F32], F32]) -> "Weights":
+        """The same names with ``change(full name, tensor)`` for each tensor."""
+        tensors = {name: change(name, tensor) for name, tensor in self._tensors.items()}
+        return Weights(tensors, self._where, self._prefix)
 
     def vector(self, name: str) -> F32:
         """The tensor ``name`` as stored."""

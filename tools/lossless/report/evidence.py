@@ -6,6 +6,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from lossless.analysis import Analysis, Control, Judged
+from lossless.analysis.localize import hints, run_hints
 from lossless.verdict import Kind, Violation
 
 SCHEMA = 1
@@ -15,11 +16,12 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
     """Everything a script may want of one run: plain JSON values only, numbers that are none become null."""
     m = analysis.manifest
     judged = list(analysis.verdicts())
+    outcome = status(analysis, judged)
     data: dict[str, Any] = _plain(
         {
             "schema": SCHEMA,
             "run": analysis.store.path.name,
-            "status": status(analysis, judged),
+            "status": outcome,
             "profile": m.profile,
             "kind": m.kind,
             "target": m.target,
@@ -37,7 +39,9 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
                 v: [{**asdict(issue), "prompts": prompts} for issue, prompts in analysis.covered(v).items()]
                 for v in m.variants
             },
-            "verdicts": [_entry(j) for j in judged],
+            # A run that passed needs none, and judging it once more is not free.
+            "hints": {v: () if outcome == "proven" else run_hints(analysis, v) for v in m.variants},
+            "verdicts": [{**_entry(j), "hints": hints(analysis, j)} for j in judged],
             "broken_rules": [
                 {"variant": variant, "prompt": prompt, **asdict(v)}
                 for variant, prompt in _answered(judged)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lossless.analysis import Analysis, Judged
 from lossless.report.excerpt import excerpt
+from lossless.report.hint import failure_lines
 from lossless.verdict import Difference, Kind, Reason
 
 WIDTH = 118
@@ -67,6 +68,7 @@ def describe(analysis: Analysis, judged: Judged, *, extra: Sequence[str] = ()) -
     parts += [_unbroken(line) for line in extra]
     if v.kind is not Kind.IDENTICAL and v.reason is not None:
         parts.append(Text(f"→ {NEXT[v.reason]}"))
+    parts += [Text(line) for line in failure_lines(analysis, judged)]
     parts.append(_unbroken(f"→ lossless verify {analysis.store.path} --prompt {judged.prompt.id}"))
     return Group(*parts)
 

@@ -64,7 +64,7 @@ def _verdicts(analysis: Analysis) -> RenderableType:
     for variant in analysis.manifest.variants:
         judged = [j for j in analysis.verdicts() if j.variant == variant]
         rows.append((variant, [j for j in judged if j.stage == PLAIN]))
-        rows.append((f"{variant}, at once, cached, with logprobs", [j for j in judged if j.stage != PLAIN]))
+        rows.append((f"{variant}, all other passes", [j for j in judged if j.stage != PLAIN]))
     return verdict_table(rows)
 
 
