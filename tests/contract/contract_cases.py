@@ -17,8 +17,8 @@ ITALY_SAYS = [307, 1401, 315, 571, 301, 99, 314, 1668, 24, EOS]
 ITALY_RUNS_ON = [*ITALY_SAYS, 209, 0, 2, 209, 510, 270, 1091, 835, 1811, 2639, 406, 1245, 271, 2585]
 CHINESE_SAYS = [3042, 1813, 770, 113, 1860, 1488, 256, 2524, 443, EOS]
 CHINESE_TEXTS = (
-    "", "意", "意大", "意大\ufffd", "意大利", "意大利的首都是", "意大利的首都是\ufffd", "意大利的首都是罗", "意大利的首都是罗马",
-    "意大利的首都是罗马。",
+    "", "意", "意大", "意大\ufffd", "意大利", "意大利的首都是", "意大利的首都是\ufffd", "意大利的首都是罗",
+    "意大利的首都是罗马", "意大利的首都是罗马。",
 )  # fmt: skip
 """The text at each max_new_tokens; a cap inside a character shows as U+FFFD."""
 COUNT_SAYS = [

@@ -1,6 +1,7 @@
 """The two engines that keep one contract: the embedded reference engine, and real SGLang 0.5.19 on the CPU."""
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -84,7 +85,7 @@ class Engine:
 
 def _refuse_deadly(body: Any) -> None:
     """SGLang 0.5.19 ends the whole server on these (recorded); the tests must never send them to it."""
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or not {"input_ids", "text"} & set(body):
         return
     ids = body.get("input_ids")
     flat = [i for row in (ids if isinstance(ids, list) else []) for i in (row if isinstance(row, list) else [row])]
@@ -106,7 +107,12 @@ def profile_of(kind: str) -> Profile:
     if kind == EMBEDDED:
         return replace(load_profile("tiny"), args={"chunked-prefill-size": 2048, "max-running-requests": 4})
     profile = load_profile("tiny-sglang-cpu")
-    args = {**profile.args, "disable-radix-cache": False, "mamba-radix-cache-strategy": "extra_buffer"}
+    args = {
+        **profile.args,
+        "disable-radix-cache": False,
+        "mamba-radix-cache-strategy": "extra_buffer",
+        "decode-log-interval": 1,  # /server_info's averages are as old as the last logged step
+    }
     # The extra_buffer strategy belongs to overlapped scheduling.
     overlapped = {
         name: replace(variant, args={**variant.args, "disable-overlap-schedule": False})
@@ -160,11 +166,18 @@ class Fleet:
     def _start(self, kind: str, name: str) -> Engine:
         server = make_server(profile_of(kind), name, log_dir=self._logs / kind)
         server.start()
+        client = Client(server.url, vocab_size=VOCABULARY, check=server.check)
+        # /server_info says "ready" while SGLang still warms up, and the launcher believes it;
+        # /health is 503 until then.
+        deadline = time.monotonic() + 120
+        while not client.health():
+            assert time.monotonic() < deadline, f"{kind} {name} does not get well"
+            time.sleep(0.2)
         return Engine(
             kind,
             name,
             server,
-            Client(server.url, vocab_size=VOCABULARY, check=server.check),
+            client,
             httpx.Client(
                 base_url=server.url,
                 timeout=120.0,

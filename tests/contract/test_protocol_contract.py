@@ -3,9 +3,6 @@
 Expectations stand once. Where the embedded engine may answer otherwise, a constant says so and why.
 """
 
-import json
-import threading
-import time
 from typing import Any
 
 import httpx
@@ -33,24 +30,15 @@ from contract_cases import (
 )
 from engines import (
     EMBEDDED,
-    NAMES,
     SGLANG,
     VOCABULARY,
     Engine,
     baselines,
     embedded_servers,
     every_server,
-    servers_of,
-    sglang_servers,
-    variants,
 )
 
-from lossless.errors import ProtocolError
-from lossless.profiles.profile import Variant
-from lossless.prompts import Tokenizer, load_prompts
-from lossless.protocol import Answer, GenerateRequest, Sampling
-from lossless.reference.builtin import builtin_path
-from lossless.servers.pair_arguments import EXPECTED, MATTER
+from lossless.protocol import GenerateRequest, Sampling
 
 META = {
     "id", "finish_reason", "prompt_tokens", "completion_tokens", "cached_tokens", "cached_tokens_details",
