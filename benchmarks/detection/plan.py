@@ -46,10 +46,12 @@ class FaultCase:
     warm_up: bool = False
     why_missed: str = ""
     short: bool = False
+    short_extra: tuple[str, ...] = ()
 
     def shortened(self) -> "FaultCase":
-        """One variant and one seed."""
-        return replace(self, algorithms=self.algorithms[:1], seeds=self.seeds[:1])
+        """One variant, one seed, and ``short_extra`` for ``extra`` where it is given."""
+        extra = self.short_extra or self.extra
+        return replace(self, algorithms=self.algorithms[:1], seeds=self.seeds[:1], extra=extra)
 
     @property
     def argument(self) -> str:
@@ -96,7 +98,9 @@ FAULTS: tuple[FaultCase, ...] = (
     FaultCase("short-prompt-state-lost", 8, extra=("short-0?", "short-1?")),
     FaultCase("short-prompt-state-lost", 2, extra=("short-0?",)),
     FaultCase("chunk-state-lost", None, extra=("long-three-chunks", "long-page-257")),
-    FaultCase("stale-state-on-hit", None, extra=("cache-*",), short=True),
+    FaultCase(
+        "stale-state-on-hit", None, extra=("cache-*",), short=True, short_extra=("cache-third-sentence", "cache-names")
+    ),
     FaultCase("state-leaks", None, extra=("order-*", "short-03")),
     FaultCase("batch-mixed", 2, extra=("concurrent-*",)),
     FaultCase("batch-mixed", 4, extra=("concurrent-*",)),
@@ -106,7 +110,9 @@ FAULTS: tuple[FaultCase, ...] = (
     ),
     FaultCase("not-repeatable", 1.0, how=frozenset({CONTROLS}), on_baseline=True),
     FaultCase("not-repeatable", 0.2, how=frozenset({CONTROLS}), on_baseline=True),
-    FaultCase("stop-token-in-block-ignored", None, BOTH, STOPS, RULED, short=True),
+    FaultCase(
+        "stop-token-in-block-ignored", None, BOTH, STOPS, RULED, short=True, short_extra=("stop-token*", "eos-*")
+    ),
     FaultCase("stop-string-in-block-ignored", None, BOTH, STOPS, RULED),
     FaultCase("length-before-stop", None, BOTH, CAPS, RULED),
     FaultCase("one-token-too-many", None, how=RULED),

@@ -39,7 +39,6 @@ def servers_of(*names: str, kinds: Sequence[str] = (EMBEDDED, SGLANG)) -> pytest
 
 every_server = servers_of(*NAMES)
 baselines = servers_of("baseline")
-variants = servers_of("nextn", "dflash")
 embedded_servers = servers_of(*NAMES, kinds=(EMBEDDED,))
 sglang_servers = servers_of(*NAMES, kinds=(SGLANG,))
 
