@@ -195,7 +195,7 @@ class Suite:
         )
         console.print(summary(analysis))
         for line in (*known_lines(analysis), *golden_lines(analysis), *self.golden_outcome()):
-            console.print(line, markup=False)
+            console.print(line, markup=False, soft_wrap=True)
         path = self.session.store.path
         with contextlib.suppress(ValueError):
             path = path.relative_to(Path.cwd())
@@ -218,7 +218,10 @@ class Suite:
 def lossless_run(request: pytest.FixtureRequest) -> Analysis:
     """The analyzed run. The first test that asks for it starts the servers and records everything."""
     suite: Suite = request.config.pluginmanager.getplugin("lossless-suite")
-    return suite.analysis
+    try:
+        return suite.analysis
+    except UsageError as problem:
+        pytest.fail(str(problem), pytrace=False)
 
 
 @pytest.fixture
