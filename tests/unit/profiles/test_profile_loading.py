@@ -235,7 +235,7 @@ def test_card_profiles_give_all_servers_the_same_numbers(shipped: Profile) -> No
 
 def test_the_default_profile_is_quick_and_exact() -> None:
     tiny = load_profile("tiny")
-    assert (tiny.kind, tiny.target, tiny.dtype, tiny.parallel_servers) == ("reference", "builtin:tiny", "float32", 2)
+    assert (tiny.kind, tiny.target, tiny.dtype, tiny.parallel_servers) == ("reference", "builtin:tiny", "float32", 3)
     assert {v.algorithm for v in tiny.variants.values()} == {"NEXTN", "DFLASH"}
 
 

@@ -21,7 +21,7 @@ ORDER = "order"  # one after another without a flush, the first again at the end
 SCORE = "score"  # re-scoring, baseline only
 
 TOGETHER_GROUPS = frozenset({"concurrent", "parity"})
-LOGPROB_GROUPS = frozenset({"parity", "stop", "unicode", "concurrent"})
+LOGPROB_GROUPS = frozenset({"parity", "unicode", "concurrent"})
 
 
 def adjusted(sampling: Sampling) -> bool:
