@@ -106,8 +106,8 @@ def test_a_baseline_whose_logits_jump_proves_nothing(shop: Shop) -> None:
     """Its floor lies above the cap: a wrong baseline must not pass for a noisy one."""
     workshop = replace(shop.workshop, extra=("--logit-noise", "6"))
     chosen = shop.prompts.fault(FAULTS[0])
-    # With logprobs, for the floor, but not at once: "stop" is such a group.
-    base = workshop.record("jumping-base", tuple(replace(p, group="stop") for p in chosen), {})
+    # With logprobs, for the floor, but not at once: "unicode" is such a group.
+    base = workshop.record("jumping-base", tuple(replace(p, group="unicode") for p in chosen), {})
     variant = {VARIANT: ("--dtype", "bfloat16", *next(c for c in noises(0.0) if c.name == "nextn-3").options)}
     analysis = workshop.record("jumping", chosen, variant, algorithms={VARIANT: "NEXTN"}, seeded_from=base.store)
     assert analysis.epsilon.problem is not None
