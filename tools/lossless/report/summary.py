@@ -61,8 +61,9 @@ def _controls(analysis: Analysis) -> RenderableType:
 
 def _verdicts(analysis: Analysis) -> RenderableType:
     rows: list[tuple[str, list[Judged]]] = []
+    every = list(analysis.verdicts())
     for variant in analysis.manifest.variants:
-        judged = [j for j in analysis.verdicts() if j.variant == variant]
+        judged = [j for j in every if j.variant == variant]
         rows.append((variant, [j for j in judged if j.stage == PLAIN]))
         rows.append((f"{variant}, all other passes", [j for j in judged if j.stage != PLAIN]))
     return verdict_table(rows)
