@@ -117,13 +117,24 @@ def test_a_baseline_that_disagrees_with_itself_spoils_that_prompt_only(honest: A
 
 
 def test_without_a_second_run_nothing_passes(make_run: Any) -> None:
+    """An answer with logprobs that differs from the plain one is no second run: logprobs may be the cause."""
+    run = make_run()
+    run.says("nextn", "list-0", TEXT)
+    run.says("baseline", "list-0", TEXT + " And more.", LOGPROBS)
+    run.store.append("baseline", Record(PLAIN, "list-0", answer=run.body(run.ids(TEXT), "list-0")))
+    analysis = run.analysis()
+    assert control(analysis, "repeatable").detail == "the baseline was not run twice"
+    assert outcomes(analysis) == {(Kind.INCONCLUSIVE, Reason.NOT_REPEATABLE)}
+
+
+def test_the_same_answer_with_logprobs_is_a_second_run(make_run: Any) -> None:
     run = make_run()
     run.says("nextn", "list-0", TEXT)
     run.says("baseline", "list-0", TEXT, LOGPROBS)
     run.store.append("baseline", Record(PLAIN, "list-0", answer=run.body(run.ids(TEXT), "list-0")))
     analysis = run.analysis()
-    assert control(analysis, "repeatable").detail == "the baseline was not run twice"
-    assert outcomes(analysis) == {(Kind.INCONCLUSIVE, Reason.NOT_REPEATABLE)}
+    assert control(analysis, "repeatable").detail == "the baseline's two runs agree on 1 of 1 prompts"
+    assert Reason.NOT_REPEATABLE not in {j.verdict.reason for j in analysis.verdicts()}
 
 
 def test_a_missing_second_run_of_one_prompt_spoils_that_prompt(honest: Any) -> None:

@@ -20,7 +20,8 @@ class World:
     """All servers of one run. ``log`` holds (server, event) in the order in which things happened.
 
     ``dies_at`` and ``fails_at`` name the request (by server and count of its generating requests, from 0) at which a
-    server dies or answers HTTP 500 (warming up does not count); ``outputs`` gives a variant other outputs.
+    server dies or answers HTTP 500 (warming up does not count); ``outputs`` gives a variant other outputs, and
+    ``logprob_outputs`` a server other ones when it is asked for logprobs.
     """
 
     log: list[tuple[str, str]] = field(default_factory=list)
@@ -28,6 +29,7 @@ class World:
     fails_at: dict[str, int] = field(default_factory=dict)
     will_not_start: set[str] = field(default_factory=set)
     outputs: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    logprob_outputs: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     info: dict[str, dict[str, Any]] = field(default_factory=dict)
     interrupt_at: dict[str, int] = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
@@ -87,6 +89,8 @@ class FakeClient:
             meta = {"input_token_logprobs": entries, "input_top_logprobs": [None, *([[e] for e in entries[1:]])]}
             return _answer((), "", len(prompt), {"type": "length", "length": 0}, meta)
         ids = self.world.outputs.get((self.name, prompt[0]), (prompt[0] + 100, prompt[0] + 101, EOS))
+        if request.return_logprob:
+            ids = self.world.logprob_outputs.get((self.name, prompt[0]), ids)
         meta = {} if self.name == "baseline" else {"spec_verify_ct": 1}
         if request.return_logprob:
             meta["output_token_logprobs"] = [[-0.5, i, None] for i in ids]

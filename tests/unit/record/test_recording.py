@@ -53,7 +53,7 @@ def test_the_baseline_runs_twice_and_scores_each_distinct_output_once(store: Run
     assert store.complete
     answers = store.answers("baseline")
     assert Counter(stage for stage, *_ in answers) == {
-        PLAIN: 6, AGAIN: 6, TOGETHER: 2, HIT: 2, ORDER: 3, LOGPROBS: 2, SCORE: 7,
+        PLAIN: 6, AGAIN: 4, TOGETHER: 2, HIT: 2, ORDER: 3, LOGPROBS: 2, SCORE: 7,
     }  # fmt: skip
     # five prompts that can be scored as the baseline said them, and two outputs that only variants said
     assert Counter(asked(world, "baseline"))[f"score {A}"] == 2
@@ -62,6 +62,16 @@ def test_the_baseline_runs_twice_and_scores_each_distinct_output_once(store: Run
     scored = [r for r in answers.values() if r.stage == SCORE]
     assert {r.wall_s for r in scored} == {0.25}
     assert analyze(store).scoring_answers.keys() == {r.output for r in scored}
+
+
+def test_the_pass_with_logprobs_is_the_second_run_where_it_says_the_same(store: RunStore) -> None:
+    world = World(logprob_outputs={("baseline", 10): (7, 8, 1)})
+    record_all(store, world)
+    again = [prompt for stage, prompt, *_ in store.answers("baseline") if stage == AGAIN]
+    assert again == ["a", "c", "d", "e", "f"], "b said the same; for a, logprobs may be what changed the answer"
+    analysis = analyze(store)
+    assert analysis.verdict("nextn", "a").verdict.kind is Kind.IDENTICAL
+    assert next(c for c in analysis.controls if c.name == "repeatable").detail.endswith("agree on 6 of 6 prompts")
 
 
 def test_goldens_are_scored_too(tmp_path: Path) -> None:
@@ -131,7 +141,7 @@ def test_one_failed_scoring_request_spoils_only_a_flip(store: RunStore) -> None:
     recorder = make_recorder(store, world)
     recorder.record("nextn")
     recorder.record("dflash")
-    total = 6 + 6 + 2 + 2 + 3 + 2 + 6
+    total = 6 + 2 + 2 + 3 + 2 + 4 + 6
     world.fails_at["baseline"] = total - 6  # the first of the six scored; they arrive in reverse order
     state = recorder.record("baseline")
     assert state.problem == "1 requests failed"

@@ -171,7 +171,7 @@ class Analysis:
             *(Failure(Reason.MISSING, s.missing(stage, prompt_id, turn)) for s, t in ((left, a), (right, b)) if not t),
             *self.failures(variant),
         ]
-        repeat = left.transcript(AGAIN, prompt_id) if stage == PLAIN else None
+        repeat = left.repeat(prompt_id) if stage == PLAIN else None
         if stage == PLAIN and repeat is None and a is not None:
             failures.append(Failure(Reason.NOT_REPEATABLE, left.missing(AGAIN, prompt_id) + " (second run)"))
         return self._judge(variant, prompt, stage, turn, a, b, tuple(failures), (BASELINE, variant), repeat)

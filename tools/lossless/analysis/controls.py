@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lossless.analysis.acceptance import acceptance
 from lossless.analysis.load import Recorded, score_of
 from lossless.protocol import Answer
-from lossless.record.plan import AGAIN, LOGPROBS, PLAIN, adjusted
+from lossless.record.plan import LOGPROBS, PLAIN, adjusted
 from lossless.record.store import RecordedPrompt
 from lossless.servers.pair import ServerFacts, compare_pair, config_problems
 from lossless.verdict import Failure, NoiseSample, OutputScores, Reason
@@ -34,7 +34,7 @@ def repeatable(baseline: Recorded, prompts: Iterable[RecordedPrompt]) -> Control
     """(a) The baseline's two runs of the set. What they disagree on is inconclusive prompt by prompt."""
     compared, differ = 0, []
     for prompt in prompts:
-        first, second = baseline.transcript(PLAIN, prompt.id), baseline.transcript(AGAIN, prompt.id)
+        first, second = baseline.transcript(PLAIN, prompt.id), baseline.repeat(prompt.id)
         if first is None or second is None:
             continue
         compared += 1

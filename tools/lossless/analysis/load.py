@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lossless.protocol import Answer
-from lossless.record.plan import SCORE, adjusted, not_scorable
+from lossless.record.plan import AGAIN, LOGPROBS, PLAIN, SCORE, adjusted, not_scorable
 from lossless.record.store import Golden, RecordedPrompt, RunStore, output_digest
 from lossless.verdict import Adjustment, Candidate, Finish, OutputScores, StopRules, Transcript, adjust
 
@@ -80,6 +80,16 @@ class Recorded:
     def transcript(self, stage: str, prompt: str, turn: int = 0) -> Transcript | None:
         answer = self.answers.get((stage, prompt, turn))
         return None if answer is None else transcript(answer)
+
+    def repeat(self, prompt: str) -> Transcript | None:
+        """The second run of a prompt alone: a plain one, or the pass with logprobs if that said the same (where it did
+        not, logprobs may be the cause, and it proves nothing)."""
+        again = self.transcript(AGAIN, prompt)
+        if again is not None:
+            return again
+        first, other = self.transcript(PLAIN, prompt), self.transcript(LOGPROBS, prompt)
+        same = first is not None and other is not None and (first.ids, first.finish) == (other.ids, other.finish)
+        return other if same else None
 
     def missing(self, stage: str, prompt: str, turn: int = 0) -> str:
         """Why there is no answer."""

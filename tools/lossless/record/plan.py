@@ -13,7 +13,7 @@ from lossless.protocol import Sampling
 Flush = Literal["each", "once"]
 
 PLAIN = "plain"  # every prompt alone, no logprobs, flushed: what verdicts come from
-AGAIN = "again"  # the same once more, baseline only: is it repeatable?
+AGAIN = "again"  # the same once more, baseline only, where LOGPROBS has not said the same already: is it repeatable?
 LOGPROBS = "logprobs"  # alone with logprobs: noise floor on the baseline, an alignment check on a variant
 TOGETHER = "together"  # several at once
 HIT = "hit"  # each prompt twice in a row: the second answer starts from the prefix cache
@@ -87,10 +87,10 @@ def stages(prompts: Sequence[PlannedPrompt], *, baseline: bool, concurrency: int
     order = of(frozenset({"order"}))
     plan = [
         alone(PLAIN, prompts),
-        *([alone(AGAIN, prompts)] if baseline else []),
         Stage(TOGETHER, tuple(Item(TOGETHER, p.id) for p in of(TOGETHER_GROUPS)), concurrency, "once"),
         Stage(HIT, tuple(Item(HIT, p.id, turn) for p in of(frozenset({"cache"})) for turn in (0, 1)), 1, "once"),
         Stage(ORDER, tuple([Item(ORDER, p.id) for p in order] + [Item(ORDER, p.id, 1) for p in order[:1]]), 1, "once"),
         alone(LOGPROBS, of(LOGPROB_GROUPS), logprobs=True),
+        *([alone(AGAIN, prompts)] if baseline else []),
     ]
     return tuple(stage for stage in plan if stage.items)

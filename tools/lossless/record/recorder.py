@@ -14,6 +14,9 @@ from typing import Any, Protocol
 from lossless.errors import LosslessError, ProtocolError, ServerDied, ServerError
 from lossless.protocol import Answer, GenerateRequest, Sampling
 from lossless.record.plan import (
+    AGAIN,
+    LOGPROBS,
+    PLAIN,
     SCORE,
     Item,
     Stage,
@@ -200,6 +203,8 @@ class Recorder:
             for item in stage.items
             if (r := answers.get((item.stage, item.prompt, item.turn, None))) is None or r.answer is None
         ]
+        if stage.name == AGAIN:
+            todo = [item for item in todo if not _repeated(answers, item.prompt)]
         self.progress.stage(name, stage.name, len(stage.items), len(stage.items) - len(todo))
         if not todo:
             return 0
@@ -296,6 +301,18 @@ class Recorder:
         for prompt_id, golden in self.store.goldens.items():
             want(prompt_id, golden.ids)
         return wanted
+
+
+def _repeated(answers: Mapping[tuple[str, str, int, str | None], Record], prompt: str) -> bool:
+    """Whether the pass with logprobs, alone as well, said what the plain pass said: then that was the second run. Where
+    it did not, logprobs may be the cause, so only a second plain run tells."""
+    found = [answers.get((stage, prompt, 0, None)) for stage in (PLAIN, LOGPROBS)]
+    first, second = (None if record is None else record.parsed() for record in found)
+    return (
+        first is not None
+        and second is not None
+        and (first.output_ids, first.finish) == (second.output_ids, second.finish)
+    )
 
 
 def plan_request(prompt: RecordedPrompt, stage: Stage) -> GenerateRequest:
