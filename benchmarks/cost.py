@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -72,13 +73,15 @@ def bare(profile: str, prompts: str, store: RunStore) -> tuple[float, float]:
     start_s = generate_s = 0.0
     for name in (*loaded.variants, "baseline"):
         plan = stages(store.prompts, baseline=name == "baseline", concurrency=store.manifest.concurrency)
+        recorded = store.answers(name)
         with tempfile.TemporaryDirectory() as logs:
             begin = time.monotonic()
             with make_server(loaded, name, log_dir=Path(logs)) as server, httpx.Client(timeout=600) as client:
                 start_s += time.monotonic() - begin
                 begin = time.monotonic()
                 for stage in plan:
-                    _send(client, server.url, stage, by_id)
+                    asked = tuple(i for i in stage.items if (i.stage, i.prompt, i.turn, None) in recorded)
+                    _send(client, server.url, replace(stage, items=asked), by_id)
                 generate_s += time.monotonic() - begin
     return start_s, generate_s
 
@@ -92,6 +95,8 @@ def _send(client: httpx.Client, url: str, stage: Stage, prompts: dict[str, Recor
     def flush() -> None:
         client.post(f"{url}/flush_cache", params={"timeout": 30}).raise_for_status()
 
+    if not bodies:
+        return
     if stage.flush == "once":
         flush()
     if stage.concurrency > 1:

@@ -30,6 +30,9 @@ parser.add_argument("--print-env", nargs="*", default=[])
 args = parser.parse_args()
 
 
+asked: list[str] = []
+
+
 def say(text: str) -> None:
     print(text, flush=True)
 
@@ -53,6 +56,10 @@ class Handler(BaseHTTPRequestHandler):
             self.reply({"model_path": args.model_path, "weight_version": "default", "is_generation": True})
         elif self.path == "/server_info":
             self.reply({"status": "ready", "speculative_algorithm": args.speculative_algorithm, "version": "fake"})
+        elif self.path == "/health":  # as SGLang while it warms up: not at the first time of asking
+            asked.append(self.path)
+            say(f"health asked {len(asked)} times")
+            self.reply({}, 200 if len(asked) > 2 else 503)
         else:
             self.reply({"detail": "Not Found"}, 404)
 

@@ -133,11 +133,13 @@ def test_a_server_is_a_context_manager_and_can_start_again(launch: Callable[...,
     assert sorted(path.name for path in server.log_path.parent.iterdir()) == ["nextn-2.log", "nextn.log"]
 
 
-def test_no_ready_line_is_needed_where_the_status_says_ready(
+def test_without_a_ready_line_the_status_and_health_say_when(
     launch: Callable[..., LaunchedServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lossless.servers.launched._ASK_EVERY_S", 0.1)
     with launch(behavior="no-ready-line") as server:
+        assert server.log_path is not None
+        assert "health asked 3 times" in server.log_path.read_text(), "two answers said that it was warming up"
         assert ask(server, 1, 2) == (2, 1)
 
 

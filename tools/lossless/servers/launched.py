@@ -246,9 +246,10 @@ class LaunchedServer:
 
 
 def _answers(http: httpx.Client, said_ready: bool) -> bool:
-    """Whether the server is ready, asked by requests that generate nothing (/health would).
+    """Whether the server is ready, asked by requests that generate nothing.
 
-    A server whose log has no ready line (another version, another launcher) is believed by its own status.
+    A server whose log has no ready line (another version, another launcher) is believed by its own status and by
+    /health, which is 503 while SGLang warms up, and may generate a token: so it is asked last.
     """
     try:
         info = http.get("/model_info")
@@ -256,7 +257,7 @@ def _answers(http: httpx.Client, said_ready: bool) -> bool:
             info = http.get("/get_model_info")
         if info.status_code != 200:
             return False
-        return said_ready or _status(http.get("/server_info")) == "ready"
+        return said_ready or (_status(http.get("/server_info")) == "ready" and http.get("/health").status_code == 200)
     except httpx.TransportError:
         return False
 
