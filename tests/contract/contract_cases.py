@@ -312,7 +312,6 @@ REFUSALS = (
         message="Only one of json_schema, regex, ebnf, or structural_tag can be set.",
     ),
     Refusal("no-ids", source=[], message="input_ids cannot be empty."),
-    Refusal("no-text", source="", message="texts cannot be empty"),
     Refusal(
         "start-far-beyond",
         options={"return_logprob": True, "logprob_start_len": 500},

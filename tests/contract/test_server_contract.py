@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from contract_cases import COUNT, COUNT_SAYS, ITALY, ITALY_SAYS, stop
-from engines import EMBEDDED, SGLANG, Engine, baselines, every_server, sglang_servers
+from engines import EMBEDDED, SGLANG, VOCABULARY, Engine, baselines, every_server, sglang_servers
 
 from lossless.errors import ProtocolError, ServerError
 from lossless.prompts import Tokenizer, load_prompts
 from lossless.protocol import Answer, GenerateRequest, Sampling
+from lossless.protocol.stream import StreamingClient
 from lossless.reference.builtin import builtin_path
 from lossless.servers import ServerFacts, algorithm_of, config_problems
 from lossless.servers.pair_arguments import EXPECTED, MATTER
@@ -66,6 +67,21 @@ def test_a_stream_is_cumulative_and_its_last_event_is_the_answer(engine: Engine)
         assert event["output_ids"] == COUNT_SAYS[: meta["completion_tokens"]]
         assert meta["finish_reason"] is None
         assert not {"e2e_latency", "weight_versions", "spec_verify_ct"} & set(meta)
+
+
+@every_server
+def test_the_suites_own_client_reads_a_stream(engine: Engine) -> None:
+    request = GenerateRequest(tuple(COUNT), Sampling(48, stop=("11",)))
+    with StreamingClient(engine.server.url, vocab_size=VOCABULARY) as client:
+        streamed = client.stream(request, namespace="a-stream-of-its-own")
+    answer, chunks = streamed.answer, streamed.chunks
+    assert list(answer.output_ids) == COUNT_SAYS[:33]
+    assert answer.text == "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, "
+    assert answer.cached_tokens == 0
+    assert bool(answer.spec_verify_ct) is engine.speculates
+    assert chunks[0].tokens < chunks[-1].tokens == 33, "the first token does not wait for the last"
+    assert [c.tokens for c in chunks] == sorted(c.tokens for c in chunks)
+    assert [c.at_s for c in chunks] == sorted(c.at_s for c in chunks)
 
 
 @baselines
@@ -256,7 +272,8 @@ def test_server_info_has_what_the_suite_reads(engine: Engine) -> None:
 def test_model_info(engine: Engine) -> None:
     model = engine.client.model_info()
     target = str(builtin_path() / "target")
-    assert {"embedding", *model} - {"embedding"} == {
+    newer = {"disaggregation_mode"} if engine.since_0_5_23 else set()
+    assert {"embedding", *model} - {"embedding"} - newer == {
         "model_path", "served_model_name", "tokenizer_path", "is_generation", "preferred_sampling_params",
         "weight_version", "load_format", "reasoning_parser", "tool_call_parser", "has_image_understanding",
         "has_audio_understanding", "model_type", "architectures",

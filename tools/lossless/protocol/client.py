@@ -1,5 +1,6 @@
 """The HTTP client for SGLang's native API."""
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,6 +93,38 @@ class Client:
                 hint="the server must not truncate or extend prompts (--allow-auto-truncate)",
             )
         return answer
+
+    def cut_off(self, request: GenerateRequest, *, leave: bool) -> bool:
+        """Start a request and end it at its first token: by closing the connection (``leave``) or ``/abort_request``.
+
+        Returns whether it was ended in mid-answer; False where it came to its own end first. Raises as
+        :meth:`generate` does.
+        """
+        self._check_ids(request)
+        rid = request.rid or f"lossless-{uuid.uuid4().hex}"
+        body = {**replace(request, rid=rid).payload(), "stream": True}
+        kind: str | None = None
+        asked = False
+        try:
+            with self._http.stream("POST", "/generate", json=body, timeout=self._timeout_s) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise self._refused("POST", "/generate", response)
+                for line in response.iter_lines():
+                    if not line.startswith("data: {"):
+                        continue
+                    kind = _finish_type(line.removeprefix("data: "))
+                    if kind is None and leave:
+                        return True
+                    if kind is None and not asked:
+                        asked = True
+                        self.abort(rid)
+        except httpx.TransportError as problem:
+            self._wait_for_death()
+            raise ServerError(
+                f"POST {self.url}/generate (streaming): the connection broke ({type(problem).__name__}: {problem})"
+            ) from problem
+        return asked and kind in (None, "abort")
 
     def generate_batch(
         self, requests: Iterable[GenerateRequest], concurrency: int
@@ -321,6 +354,22 @@ class Client:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.1)
+
+
+def _finish_type(event: str) -> str | None:
+    """The finish reason's type in one event of a stream; None while the request runs.
+
+    Raises:
+        ProtocolError: the event is an error, or of another shape.
+    """
+    try:
+        body = json.loads(event)
+        if "error" in body and "meta_info" not in body:
+            raise ProtocolError(f"the server refused a streaming request: {_shown(str(body['error']))}")
+        reason = body["meta_info"]["finish_reason"]
+        return None if reason is None else str(reason["type"])
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ProtocolError(f"an event of a stream is not of the expected shape: {_shown(event)}") from problem
 
 
 def _error_text(response: httpx.Response) -> str:
