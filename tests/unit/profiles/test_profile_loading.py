@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lossless.errors import UsageError
 from lossless.profiles import FlagValue, Profile, load_profile, shipped_names, shipped_profiles
+from lossless.prompts import LongContext
 
 MINIMAL = """
 description = "d"
@@ -126,6 +127,11 @@ def test_an_unset_variable_is_named_with_its_key(
         ("name = 'A/../b'\n{}", ["mine.toml: name"]),
         ("command = []\n{}", ["mine.toml: command"]),
         ('api_key_env = "sk-not a name"\n{}', ["api_key_env: must be the name"]),
+        ("{}[long]\nlengths = [100]\n", ["mine.toml: long.lengths[0]", ">= 256"]),
+        ("{}[long]\nlengths = [512, 512]\n", ["long.lengths: has a value twice: [512, 512]"]),
+        ("{}[long]\ndepths = [1.5]\n", ["long.depths[0]", "<= 1.0"]),
+        ("{}[long]\ndepths = []\n", ["long.depths", "length >= 1"]),
+        ("{}[long]\ndepth = 1\n", ["long.depth: unknown key; allowed here: lengths, depths, max_new_tokens"]),
         ("{}[variants.nextn]\n", ["not valid TOML", "mine.toml"]),
     ],
 )
@@ -133,6 +139,16 @@ def test_errors_name_file_key_and_what_is_allowed(tmp_path: Path, change: str, e
     message = error_of(tmp_path, change.format(MINIMAL))
     for piece in expected:
         assert piece in message
+
+
+def test_long_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(MINIMAL + "[long]\nlengths = [1024, 512]\n", encoding="utf-8")
+    assert load_profile(str(path)).long == LongContext((1024, 512), (0.1, 0.5, 0.9), 128)
+    path.write_text(MINIMAL + "[long]\nlengths = []\n", encoding="utf-8")
+    assert load_profile(str(path)).long.haystacks == ()
+    path.write_text(MINIMAL, encoding="utf-8")
+    assert load_profile(str(path)).long.lengths == (8192, 32768, 131072)
 
 
 def test_a_key_in_the_wrong_place_is_not_repeated(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from lossless.errors import UsageError
 from lossless.profiles.models import resolve_model
 from lossless.profiles.profile import BASELINE, Baseline, EpsilonBounds, FlagValue, Kind, Profile, Variant
 from lossless.profiles.suggest import did_you_mean
+from lossless.prompts.haystack import MINIMUM_TOKENS, LongContext
 from lossless.sglang_cpu import site_path
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -73,6 +75,12 @@ class _EpsilonTable(msgspec.Struct, forbid_unknown_fields=True):
     cap: _Nats | None = None
 
 
+class _LongTable(msgspec.Struct, forbid_unknown_fields=True):
+    lengths: list[Annotated[int, msgspec.Meta(ge=MINIMUM_TOKENS)]] | None = None
+    depths: Annotated[list[Annotated[float, msgspec.Meta(ge=0, le=1)]], msgspec.Meta(min_length=1)] | None = None
+    max_new_tokens: _Count | None = None
+
+
 class _ProfileTable(msgspec.Struct, forbid_unknown_fields=True):
     description: str
     kind: Kind
@@ -90,6 +98,7 @@ class _ProfileTable(msgspec.Struct, forbid_unknown_fields=True):
     concurrency: _Count = 8
     start_deadline_s: _Seconds = 600.0
     request_timeout_s: _Seconds = 600.0
+    long: dict[str, Any] = {}
     tp_size: _Count = 1
     parallel_servers: _Count = 1
     epsilon: dict[str, Any] = {}
@@ -184,6 +193,7 @@ class _Reader:
             ),
             variants={key: self._variant(key, entry, table.kind) for key, entry in table.variants.items()},
             prompts=resolve_prompts(table.prompts, self.folder),
+            long=self._long(table.long),
             max_new_tokens=table.max_new_tokens,
             concurrency=table.concurrency,
             start_deadline_s=table.start_deadline_s,
@@ -198,6 +208,17 @@ class _Reader:
         if not profile.variants:
             raise self._error("variants", "at least one variant is needed, such as [variants.nextn]")
         return profile
+
+    def _long(self, raw: dict[str, Any]) -> LongContext:
+        table = self._convert(raw, _LongTable, "long")
+        given = {key: value for key in ("lengths", "depths") if (value := getattr(table, key)) is not None}
+        for key, values in given.items():
+            if len(set(values)) != len(values):
+                raise self._error(f"long.{key}", f"has a value twice: {values}")
+        changes: dict[str, Any] = {key: tuple(values) for key, values in given.items()}
+        if table.max_new_tokens is not None:
+            changes["max_new_tokens"] = table.max_new_tokens
+        return replace(LongContext(), **changes)
 
     def _target(self, table: _ProfileTable) -> str:
         if table.target is None:

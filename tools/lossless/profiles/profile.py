@@ -7,6 +7,7 @@ from typing import Literal
 
 from lossless.errors import UsageError
 from lossless.profiles.suggest import did_you_mean
+from lossless.prompts.haystack import LongContext
 
 BASELINE = "baseline"
 """The name of the server that runs the target alone. No variant may have it."""
@@ -72,7 +73,8 @@ class Profile:
     values (true: a bare flag, false: left out, a tuple: repeated values) and goes to every server. Times are seconds,
     ``max_new_tokens`` tokens. ``parallel_servers`` is how many servers may run side by side when no card is leased.
     ``allow_differences`` names server arguments in which baseline and variants may differ although it matters.
-    ``api_key_env`` names the environment variable with the key for attached servers.
+    ``api_key_env`` names the environment variable with the key for attached servers. ``long`` is which long prompts the
+    sets ``full``, ``long`` and ``stress`` get.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Profile:
     env: Mapping[str, str] = field(default_factory=dict)
     baseline: Baseline = field(default_factory=Baseline)
     prompts: str = "standard"
+    long: LongContext = field(default_factory=LongContext)
     max_new_tokens: int | None = None
     concurrency: int = 8
     start_deadline_s: float = 600.0
