@@ -1,5 +1,6 @@
 """Leasing cards between processes: all or nothing, told when it waits, freed when the holder dies."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -87,7 +88,7 @@ def test_all_or_nothing_and_a_word_while_waiting(tmp_path: Path, monkeypatch: py
         slept.set()
         real_sleep(seconds)
 
-    monkeypatch.setattr(cards, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(cards, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: 0.0))
     monkeypatch.setattr(cards, "POLL_S", 0.01)
     with lease(tmp_path, ["1"], 1, nothing_to_tell):
         thread = wait_in_thread(tmp_path, 3, told, got)
@@ -96,7 +97,27 @@ def test_all_or_nothing_and_a_word_while_waiting(tmp_path: Path, monkeypatch: py
     thread.join(WAIT_S)
     assert seen[0] == [True, False, True]
     assert got == [("0", "1", "2")]
-    assert told == ["waiting for 3 of 3 cards (0, 1, 2)"], "told once, not at every try"
+    assert len(told) == 1, "told once, not at every try"
+    assert told[0].startswith(f"waiting for 3 of 3 cards (0, 1, 2); last taken: 1 by process {os.getpid()}")
+
+
+def test_waiting_says_what_for_on_whom_and_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    told: list[str] = []
+    stack = contextlib.ExitStack()
+
+    def sleep(_seconds: float) -> None:
+        now[0] += 25.0
+        if now[0] > 150:
+            stack.close()
+
+    monkeypatch.setattr(cards, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
+    stack.enter_context(lease(tmp_path, ["0", "GPU-1"], 2, nothing_to_tell))
+    with lease(tmp_path, ["0", "GPU-1"], 1, told.append) as held:
+        assert held == ("0",)
+    pid = os.getpid()
+    line = f"waiting for 1 of 2 cards (0, GPU-1); last taken: 0 by process {pid}, GPU-1 by process {pid}"
+    assert told == [line, f"{line}; 75 s so far", f"{line}; 125 s so far"]
 
 
 def test_many_workers_that_need_two_of_three_all_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +160,8 @@ def test_names_of_cards_stay_inside_the_folder(tmp_path: Path, place: str) -> No
     with lease(folder, [place], 1, nothing_to_tell) as held:
         assert held == (place,)
         inside = {p.name for p in folder.iterdir() if p.name != ".choosing.lock"}
-        assert len(inside) == 1
+        assert {name.rpartition(".")[2] for name in inside} == {"lock", "holder"}
+        assert len(inside) == 2
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b"]
 
 
