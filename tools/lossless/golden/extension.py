@@ -1,6 +1,16 @@
-"""The syrupy extension: where goldens live, how they are compared, and that they are never deleted."""
+"""The syrupy extension: where goldens live, how they are compared, and that they are never deleted.
 
+The rules of ``--snapshot-update``, so that the diff after an upgrade of SGLang is small and readable:
+
+- A golden that still holds (same tokens, text and finish reason, or a near-tie in today's baseline's eyes) is not
+  written: not a byte of it changes, and its provenance keeps naming the version that wrote it.
+- A golden that no longer holds is written whole, with the provenance of today.
+- Nothing is deleted, and nothing is written by halves: a crash leaves each golden as it was or as it should be.
+"""
+
+import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,8 +19,9 @@ from syrupy.data import SnapshotCollections
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 if TYPE_CHECKING:
+    from syrupy.data import SnapshotCollection
     from syrupy.location import PyTestLocation
-    from syrupy.types import SerializedData, SnapshotIndex
+    from syrupy.types import SerializableData, SerializedData, SnapshotIndex
 
 Matches = Callable[[str, str], bool]
 """(text about to be written, text on disk) -> whether the one on disk still holds"""
@@ -54,6 +65,26 @@ class GoldenExtension(SingleFileSnapshotExtension):
 
     def delete_snapshots(self, **_: Any) -> None:
         raise RuntimeError("golden snapshots are never deleted by a test run; remove the file by hand")
+
+    def read_snapshot_data_from_location(self, **location: Any) -> "SerializableData | None":
+        """As syrupy; a file that is no text reads as empty, which is damage and never holds."""
+        try:
+            return super().read_snapshot_data_from_location(**location)
+        except UnicodeDecodeError:
+            return ""
+
+    @classmethod
+    def write_snapshot_collection(cls, *, snapshot_collection: "SnapshotCollection", **_: Any) -> None:
+        """Write the file beside its place first: whoever reads it, after a crash too, sees the old or the new one."""
+        path = Path(snapshot_collection.location)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(str(next(iter(snapshot_collection)).data), encoding="utf-8", newline="\n")
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
 
     def matches(self, *, serialized_data: "SerializedData", snapshot_data: "SerializedData") -> bool:
         compare = type(self).compare

@@ -58,7 +58,11 @@ class GoldenFixture:
         pytest.fail(self._explain(path), pytrace=False)
 
     def compare_acceptance(self, variant: str, measured: Mapping[str, Acceptance]) -> None:
-        """Fail when a category's accept length left its golden band. Written only if every prompt's pair passed."""
+        """Fail when a category's accept length left its golden band. Written only if every prompt's pair passed; left
+        out in a shard, which has only part of each category."""
+        shard = self.check.analysis.manifest.shard
+        if shard is not None:
+            pytest.skip(f"this is shard {shard}; accept lengths are compared over the whole set (lossless merge)")
         now = {
             category: GoldenAcceptance(a.accept_length, a.verify_steps)
             for category, a in measured.items()
