@@ -7,6 +7,7 @@ from typing import Any
 
 from lossless.analysis import Analysis, Control, Judged
 from lossless.analysis.localize import hints, run_hints
+from lossless.report.context import context_evidence
 from lossless.verdict import Kind, Violation
 
 SCHEMA = 1
@@ -61,6 +62,7 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
                 s: {c: {"tokens_per_s": x.tokens_per_s, "tokens": x.tokens} for c, x in analysis.speed(s).items()}
                 for s in analysis.servers
             },
+            **context_evidence(analysis),
             "timings": {s: _timings(analysis, s) for s in analysis.servers},
         }
     )
@@ -69,11 +71,16 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
 
 def status(analysis: Analysis, judged: list[Judged]) -> str:
     """``proven``, ``divergent`` or ``inconclusive``: the worst of the run, known issues of the SGLang version aside
-    (they are listed by name). No evidence at all is inconclusive."""
+    (they are listed by name). A server that died under stress is inconclusive: it said nothing wrong. So is no evidence
+    at all."""
     kinds = {j.verdict.kind for j in judged if not analysis.is_known(j)}
     if Kind.DIVERGENT in kinds or any(broken_by_speculation(analysis, *key) for key in _answered(judged)):
         return "divergent"
+    if any(s.server in analysis.manifest.variants and s.divergent for s in analysis.survival):
+        return "divergent"
     if not kinds or Kind.INCONCLUSIVE in kinds or any(c.failure for c in analysis.controls):
+        return "inconclusive"
+    if any(not s.ok for s in analysis.survival):
         return "inconclusive"
     return "proven"
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lossless.analysis import Analysis, Judged
 from lossless.record.plan import PLAIN
+from lossless.report.context import context_figures
 from lossless.verdict import Kind
 
 COLUMNS = (
@@ -25,6 +26,8 @@ def summary(analysis: Analysis) -> RenderableType:
     """Controls, one row a variant, accept length and speed by category, and where the evidence lies."""
     m = analysis.manifest
     head = f"{m.profile}: {m.target} · {m.dtype} · prompts {m.prompt_set} ({len(analysis.prompts)})"
+    if m.shard:
+        head += f" · shard {m.shard}"
     if m.fault:
         head += f" · planted fault {m.fault}"
     return Group(
@@ -35,6 +38,7 @@ def summary(analysis: Analysis) -> RenderableType:
         _verdicts(analysis),
         Text(""),
         _figures(analysis),
+        *context_figures(analysis),
     )
 
 
@@ -56,6 +60,9 @@ def _controls(analysis: Analysis) -> RenderableType:
     for control in analysis.controls:
         mark = Text("ok", "green") if control.ok else Text("FAILED", "bold red")
         table.add_row(mark, control.scope, control.name, Text(control.detail))
+    for result in analysis.survival:
+        mark = Text("ok", "green") if result.ok else Text("FAILED", "bold red")
+        table.add_row(mark, result.server, "stress", Text(result.detail))
     return table
 
 
