@@ -30,6 +30,8 @@ def test_every_entry_is_whole() -> None:
         ("0.5.19", "EAGLE", HELD_BACK, "eagle-min-new-tokens"),
         ("0.5.19", "eagle", HELD_BACK, "eagle-min-new-tokens"),
         ("0.5.19", "DFLASH", HELD_BACK, "dflash-min-new-tokens"),
+        ("0.5.23", "EAGLE", HELD_BACK, "eagle-min-new-tokens"),
+        ("0.5.24", "EAGLE", HELD_BACK, None),
         ("0.5.19", "EAGLE", Sampling(96), None),
         ("0.5.16", "EAGLE", HELD_BACK, None),
         ("99.0", "EAGLE", HELD_BACK, None),

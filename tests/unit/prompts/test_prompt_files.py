@@ -175,7 +175,9 @@ def test_errors_in_json_lines_name_the_line(tmp_path: Path) -> None:
 
 
 def test_unknown_set_is_told_the_names(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'fast' is unknown; allowed: quick, standard, full, or a .toml or .jsonl"):
+    with pytest.raises(
+        UsageError, match=r"'fast' is unknown; allowed: quick, standard, full, long, stress, or a .toml or .jsonl"
+    ):
         load_prompts("fast")
     with pytest.raises(UsageError, match=r"cannot read the prompt file .*absent.toml"):
         load_prompts(str(tmp_path / "absent.toml"))

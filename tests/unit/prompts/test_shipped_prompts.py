@@ -60,15 +60,29 @@ def test_quick_holds_the_seed_categories() -> None:
     assert {prompt.category for prompt in load_prompts("quick").prompts} >= SEED_CATEGORIES
 
 
-def test_standard_covers_every_group_in_both_languages(standard: PromptSet) -> None:
-    assert {prompt.group for prompt in standard.prompts} == set(GROUPS)
+def test_standard_covers_every_group_but_stress_in_both_languages(standard: PromptSet) -> None:
+    assert {prompt.group for prompt in standard.prompts} == set(GROUPS) - {"stress"}
     chinese = [prompt for prompt in standard.prompts if HAN.search(words(prompt))]
     assert len({words(prompt) for prompt in chinese}) >= 10
     assert len({words(prompt) for prompt in standard.prompts if prompt not in chinese}) >= 40
 
 
-def test_full_adds_no_group(standard: PromptSet) -> None:
-    assert {prompt.group for prompt in load_prompts("full").prompts} == {prompt.group for prompt in standard.prompts}
+def test_full_has_every_group() -> None:
+    assert {prompt.group for prompt in load_prompts("full").prompts} == set(GROUPS)
+
+
+@pytest.mark.parametrize("name", ["long", "stress"])
+def test_a_set_of_its_own_is_quick_and_its_group(name: str) -> None:
+    prompts = load_prompts(name).prompts
+    source = load_prompts("standard" if name == "long" else "full")
+    own = [prompt.id for prompt in source.prompts if prompt.group == name]
+    assert [prompt.id for prompt in prompts] == [*(p.id for p in load_prompts("quick").prompts), *own]
+    assert len(own) >= 4
+
+
+def test_stress_prompts_run_until_they_are_stopped() -> None:
+    stress = load_prompts("stress").in_group("stress")
+    assert all(prompt.sampling.ignore_eos and prompt.sampling.max_new_tokens >= 32 for prompt in stress)
 
 
 def test_short_prompts_have_every_length_up_to_two_blocks_and_one(standard: PromptSet, tokenizer: Tokenizer) -> None:

@@ -107,6 +107,14 @@ class FakeClient:
             except LosslessError as problem:
                 yield index, problem
 
+    def cut_off(self, request: GenerateRequest, *, leave: bool) -> bool:
+        self.world.log.append((self.name, f"{'leave' if leave else 'abort'} {request.input_ids[0]}"))
+        return True
+
+    def health(self) -> bool:
+        self.world.log.append((self.name, "health"))
+        return not self.server.dead
+
     def flush_cache(self) -> None:
         self.world.log.append((self.name, "flush"))
 

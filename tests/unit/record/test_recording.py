@@ -1,13 +1,14 @@
 """Recording with servers that live in memory: what is asked, what is kept, and how it goes on after an accident."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_server import GROUPS, Watcher, World, make_recorder, make_store, record_all
 
 from lossless.analysis import analyze
-from lossless.record.plan import AGAIN, HIT, LOGPROBS, ORDER, PLAIN, SCORE, TOGETHER, stages
+from lossless.record.plan import AFTER, AGAIN, HIT, LOGPROBS, ORDER, PLAIN, SCORE, STRESS, TOGETHER, stages
 from lossless.record.store import Golden, RunStore
 from lossless.verdict import Kind, Reason
 
@@ -285,3 +286,65 @@ def test_an_error_never_replaces_an_answer(store: RunStore) -> None:
     record = next(iter(store.records("nextn")))
     store.append("nextn", record.__class__(record.stage, record.prompt, error="later"))
     assert store.answers("nextn")[record.key].answer is not None
+
+
+STRESSED = {"a": "parity", "s": "stress", "t": "stress"}
+
+
+def test_the_stress_test_comes_last_and_only_once(tmp_path: Path) -> None:
+    store, world = make_store(tmp_path / "run", groups=STRESSED), World()
+    states = record_all(store, world)
+    assert store.complete
+    assert all(s.survival is not None and s.survival.healthy and s.survival.problem is None for s in states)
+    events = world.events("baseline")
+    first_cut = next(k for k, e in enumerate(events) if e.startswith(("abort", "leave")))
+    assert not [e for e in events[first_cut:] if e.startswith("score")], "the baseline has re-scored before"
+    stages_seen = Counter(r.stage for r in store.answers("nextn").values())
+    assert (stages_seen[STRESS], stages_seen[AFTER]) == (2 + 8 + 2, 3)
+    again = World()
+    record_all(store, again, attempt="2")
+    assert again.log == []
+
+
+def test_a_server_that_dies_under_stress_has_answered_everything_else(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run", groups=STRESSED)
+    plain = World()
+    record_all(store, plain)
+    before = plain.sent["nextn"] - (2 + 8 + 2 + 3)
+    store, world = make_store(tmp_path / "other", groups=STRESSED), World(dies_at={"nextn": before + 4})
+    states = {s.name: s for s in record_all(store, world)}
+    assert states["nextn"].survival is not None
+    assert states["nextn"].survival.problem == "nextn died"
+    assert (states["nextn"].complete, states["nextn"].problem) == (True, None)
+    kinds = {j.verdict.kind for j in analyze(store).verdicts()}
+    assert Kind.DIVERGENT not in kinds
+    assert not next(s for s in analyze(store).survival if s.server == "nextn").ok
+
+
+def test_an_interrupted_stress_test_is_run_again_from_its_start(tmp_path: Path) -> None:
+    plain = World()
+    record_all(make_store(tmp_path / "plain", groups=STRESSED), plain)
+    before = plain.sent["nextn"] - (2 + 8 + 2 + 3)
+    store, world = make_store(tmp_path / "run", groups=STRESSED), World(interrupt_at={"nextn": before + 5})
+    with pytest.raises(KeyboardInterrupt):
+        make_recorder(store, world).record("nextn")
+    assert not store.complete
+    again = World()
+    states = record_all(store, again, attempt="2")
+    assert again.sent["nextn"] == 2 + 8 + 2 + 3, "what was answered before the stress is kept"
+    assert all(s.survival is not None for s in states)
+    assert store.complete
+
+
+def test_a_built_prompt_without_room_is_not_sent(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run", groups={"a": "parity"})
+    needle = replace(store.prompts[0], id="needle", group="long", ids=(77,) * 100, depth=0.5)
+    store.create(store.manifest, (*store.prompts, needle), {}, None)
+    world = World(info={"dflash": {"context_length": 4096, "max_total_num_tokens": 60}})
+    states = record_all(store, world)
+    assert all(s.problem is None for s in states)
+    assert "ask 77" in world.events("nextn")
+    assert "ask 77" not in world.events("dflash")
+    assert "warm 77" not in world.events("nextn"), "warming up is cheap"
+    assert (analyze(store).inapplicable("needle") or "").startswith("dflash: the KV pool holds 60 tokens")
+    assert store.complete

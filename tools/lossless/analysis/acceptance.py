@@ -70,9 +70,10 @@ def speed(server: Recorded, prompts: Iterable[RecordedPrompt]) -> Speed:
 
 
 def by_category(prompts: Iterable[RecordedPrompt]) -> dict[str, list[RecordedPrompt]]:
-    """Prompts whose speculation is worth reporting, by category: greedy and unadjusted ones."""
+    """Prompts whose speculation is worth reporting, by category: greedy and unadjusted ones. Those that were built to a
+    length have a curve of their own (``context_curve``)."""
     found: dict[str, list[RecordedPrompt]] = defaultdict(list)
     for prompt in prompts:
-        if prompt.group not in ("params", "cap", "short"):
+        if prompt.group not in ("params", "cap", "short", "stress") and prompt.depth is None:
             found[prompt.category].append(prompt)
     return dict(sorted(found.items()))

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from lossless.analysis import controls
 from lossless.analysis.acceptance import Acceptance, Speed, acceptance, by_category, speed
+from lossless.analysis.context_curve import ContextPoint, Needles, context_curve, needles
 from lossless.analysis.controls import Control
 from lossless.analysis.facts import ServerFigures, figures
 from lossless.analysis.known import KnownIssue, find
@@ -18,9 +19,23 @@ from lossless.analysis.load import (
     stop_rules,
     transcript,
 )
+from lossless.analysis.survival import Survived, survived
 from lossless.prompts import Tokenizer
 from lossless.protocol import Answer
-from lossless.record.plan import AGAIN, HIT, LOGPROBS, ORDER, PLAIN, TOGETHER, adjusted, not_scorable, stages
+from lossless.record.plan import (
+    AFTER,
+    AGAIN,
+    HIT,
+    LOGPROBS,
+    ORDER,
+    PLAIN,
+    STRESS,
+    TOGETHER,
+    adjusted,
+    not_scorable,
+    stages,
+)
+from lossless.record.room import no_room
 from lossless.record.store import Golden, Manifest, RecordedPrompt, RunStore
 from lossless.verdict import (
     Epsilon,
@@ -70,6 +85,7 @@ class Analysis:
         self.prompts: dict[str, RecordedPrompt] = {p.id: p for p in store.prompts}
         self.goldens: dict[str, Golden] = store.goldens
         self._given_epsilon = epsilon if epsilon is not None else self.manifest.epsilon
+        self._pairs: dict[tuple[str, str, str, int], Judged] = {}
 
     # ------------------------------------------------------------------ loading
     @cached_property
@@ -162,8 +178,19 @@ class Analysis:
         )
 
     # ----------------------------------------------------------------- verdicts
+    def home(self, prompt_id: str) -> "Analysis":
+        """The analysis whose bound and noise floor a prompt is judged with: in a merged run, its own shard's."""
+        del prompt_id
+        return self
+
     def verdict(self, variant: str, prompt_id: str, stage: str = PLAIN, turn: int = 0) -> Judged:
-        """A variant's answer against the baseline's answer to the same request in the same stage."""
+        """A variant's answer against the baseline's answer to the same request in the same stage; judged once."""
+        key = (variant, prompt_id, stage, turn)
+        if key not in self._pairs:
+            self._pairs[key] = self._pair(*key)
+        return self._pairs[key]
+
+    def _pair(self, variant: str, prompt_id: str, stage: str, turn: int) -> Judged:
         prompt = self.prompts[prompt_id]
         left, right = self.baseline, self.servers[variant]
         a, b = left.transcript(stage, prompt_id, turn), right.transcript(stage, prompt_id, turn)
@@ -185,7 +212,13 @@ class Analysis:
             for s, n, t in ((PLAIN, 0, a), (stage, turn, b))
             if t is None
         )
-        names = {TOGETHER: "at once", HIT: "cached", ORDER: "after others"}
+        names = {
+            TOGETHER: "at once",
+            HIT: "cached",
+            ORDER: "after others",
+            STRESS: "under stress",
+            AFTER: "after stress",
+        }
         return self._judge(server, prompt, stage, turn, a, b, failures, ("alone", names.get(stage, stage)))
 
     def golden_verdict(self, prompt_id: str, golden: Golden | None = None) -> Judged | None:
@@ -284,8 +317,13 @@ class Analysis:
         return found
 
     def inapplicable(self, prompt_id: str) -> str | None:
-        """Why a prompt cannot be sent to these servers, or None: a grammar needs a grammar backend."""
-        if self.prompts[prompt_id].sampling.json_schema is None:
+        """Why a prompt cannot be sent to these servers, or None: a grammar needs a grammar backend, and a prompt
+        that was built to a length needs room."""
+        prompt = self.prompts[prompt_id]
+        if prompt.depth is not None:
+            full = ((n, no_room(s.info, prompt)) for n, s in self.servers.items() if s.info)
+            return next((f"{name}: {why}" for name, why in full if why), None)
+        if prompt.sampling.json_schema is None:
             return None
         without = [n for n, s in self.servers.items() if s.info and s.info.get("grammar_backend") in (None, "none")]
         return f"{', '.join(without)}: no grammar backend" if without else None
@@ -335,6 +373,20 @@ class Analysis:
         found["all"] = acceptance(self.servers[variant], [p for ps in groups.values() for p in ps])
         return found
 
+    def context_curve(self, server: str) -> tuple[ContextPoint, ...]:
+        """Accept length and speed by the context length of the prompts that were built to one."""
+        return context_curve(self.servers[server], self.prompts.values())
+
+    def needles(self, server: str) -> Needles:
+        """Which of the prompts with a known answer a server answered rightly."""
+        return needles(self.servers[server], self.prompts.values())
+
+    @cached_property
+    def survival(self) -> tuple[Survived, ...]:
+        """How each server came through the stress test; empty where the set has none."""
+        found = (survived(self, name) for name in self.servers)
+        return tuple(s for s in found if s is not None)
+
     def speed(self, server: str) -> dict[str, Speed]:
         """By category, and ``all`` for the whole set."""
         groups = by_category(self.prompts.values())
@@ -344,9 +396,14 @@ class Analysis:
 
 
 def analyze(store: RunStore, *, epsilon: float | None = None) -> Analysis:
-    """Judge a recorded run. ``epsilon`` (nats) replaces the calibrated bound.
+    """Judge a recorded run; one that was merged from shards, shard by shard. ``epsilon`` (nats) replaces the
+    calibrated bound.
 
     Raises:
         UsageError: the folder is not a run, or is damaged.
     """
+    if store.manifest.merged:
+        from lossless.analysis.merge import MergedAnalysis  # it builds on this module
+
+        return MergedAnalysis(store, epsilon=epsilon)
     return Analysis(store, epsilon=epsilon)

@@ -81,6 +81,8 @@ def _scores(
 ) -> tuple[Analysis, OutputScores | None]:
     prompt = a.prompts[prompt_id]
     if output is None:
-        return a, None
+        return a.home(prompt_id), None
     scores = a.scores(prompt, output)
-    return (a, scores) if scores is not None else (b, b.scores(prompt, output))
+    if scores is not None:
+        return a.home(prompt_id), scores
+    return b.home(prompt_id), b.scores(prompt, output)

@@ -38,6 +38,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sampling: dict[str, Any] = {}
     stop_token_text: tuple[str, ...] = ()
     caps: Annotated[tuple[_Natural, ...], msgspec.Meta(min_length=1)] | None = None
+    expect: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     exact_tokens: _Positive | Annotated[tuple[_Positive, ...], msgspec.Meta(min_length=1)] | None = None
 
 
@@ -103,6 +104,7 @@ def _build(
         thinking=base.thinking if base and entry.thinking is None else entry.thinking,
         stop_token_texts=entry.stop_token_text or (base.stop_token_texts if base else ()),
         same_as=entry.same_as,
+        expect=entry.expect if base is None or entry.expect is not None else base.expect,
     )
 
 

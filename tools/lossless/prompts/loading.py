@@ -2,30 +2,48 @@
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from lossless.errors import UsageError
 from lossless.prompts.entry import read_entry
+from lossless.prompts.haystack import Haystack, LongContext
 from lossless.prompts.prompt import GROUPS, SUBSETS, Prompt, PromptSet
+from lossless.protocol.requests import Sampling
+
+NAMES = (*SUBSETS, "long", "stress")
+"""The shipped sets. ``long`` and ``stress`` are ``quick``, which the controls need, and the prompts of that group
+(``long``: those of ``standard``)."""
+
+NEEDLE = "needle"
+"""Category, and start of the ids, of the long prompts that are built to a length."""
 
 _TABLES = ("defaults", "passages", "prompt")
 _SHIPPED = ("parity", "heldout", *(group for group in GROUPS if group != "parity"))  # the order of running
 
 
-def load_prompts(name_or_path: str) -> PromptSet:
-    """The shipped set "quick", "standard" or "full", or all prompts of a user's ``.toml`` or ``.jsonl`` file.
+def load_prompts(name_or_path: str, long: LongContext | None = None) -> PromptSet:
+    """A shipped set (``NAMES``), or all prompts of a user's ``.toml`` or ``.jsonl`` file.
 
-    Raises UsageError naming the file, the entry, the key and the allowed values.
+    ``long`` adds the prompts that are built to a length to the sets ``full`` and ``long``, and to ``stress`` one of
+    each length. Raises UsageError naming the file, the entry, the key and the allowed values.
     """
     if name_or_path in SUBSETS:
-        return PromptSet(name_or_path, tuple(prompt for prompt in _shipped() if name_or_path in prompt.subsets))
+        chosen = [prompt for prompt in _shipped() if name_or_path in prompt.subsets]
+        return PromptSet(name_or_path, _with_built(chosen, long if name_or_path == "full" else None))
+    if name_or_path in NAMES:
+        own = [p for p in _shipped() if p.group == name_or_path and (p.group == "stress" or "standard" in p.subsets)]
+        chosen = [p for p in _shipped() if "quick" in p.subsets or p in own]
+        if long is not None and name_or_path == "stress":
+            long = replace(long, depths=long.depths[:1])
+        return PromptSet(name_or_path, _with_built(chosen, long))
     path = Path(name_or_path)
     if path.suffix not in (".toml", ".jsonl"):
         raise UsageError(
-            f"prompt set {name_or_path!r} is unknown; allowed: {', '.join(SUBSETS)}, or a .toml or .jsonl file",
+            f"prompt set {name_or_path!r} is unknown; allowed: {', '.join(NAMES)}, or a .toml or .jsonl file",
         )
     try:
         content = path.read_text(encoding="utf-8")
@@ -43,6 +61,26 @@ def _shipped() -> Iterator[Prompt]:
         file = folder / f"{stem}.toml"
         _read(file.read_text(encoding="utf-8"), name=file.name, earlier=earlier)
     return iter(earlier.values())
+
+
+def _with_built(prompts: Sequence[Prompt], long: LongContext | None) -> tuple[Prompt, ...]:
+    """The built prompts stand before the group ``order``, which ends every set."""
+    built = [] if long is None else [_built(h, long.max_new_tokens) for h in long.haystacks]
+    last = [prompt for prompt in prompts if prompt.group == "order"]
+    return (*(prompt for prompt in prompts if prompt.group != "order"), *built, *last)
+
+
+def _built(haystack: Haystack, max_new_tokens: int) -> Prompt:
+    return Prompt(
+        id=f"{NEEDLE}-{haystack.tokens:06d}-{round(haystack.depth * 100):02d}",
+        category=NEEDLE,
+        group="long",
+        sampling=Sampling(max_new_tokens),
+        subsets=("full",),
+        haystack=haystack,
+        thinking=False,
+        expect=haystack.password,
+    )
 
 
 def _read(content: str, *, name: str, earlier: dict[str, Prompt]) -> None:

@@ -8,9 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from lossless.errors import UsageError
+from lossless.prompts.haystack import Haystack
 from lossless.protocol.requests import Sampling
 
-Group = Literal["parity", "short", "stop", "json", "cache", "concurrent", "unicode", "long", "cap", "params", "order"]
+Group = Literal[
+    "parity", "short", "stop", "json", "cache", "concurrent", "unicode", "long", "cap", "params", "stress", "order"
+]  # fmt: skip
 Subset = Literal["quick", "standard", "full"]
 
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -30,7 +33,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One request of the set. Exactly one of ``text``, ``messages`` and ``ids`` is given.
+    """One request of the set. Exactly one of ``text``, ``messages``, ``ids`` and ``haystack`` is given.
 
     id               ``[a-z0-9_-]+``, at most 80 characters; it becomes a file name
     category         the kind of task, a slug like an id; accept length is reported by it
@@ -38,12 +41,14 @@ class Prompt:
     text             raw text, encoded without chat template and without special tokens
     messages         rendered with the model's chat template
     ids              explicit token ids
+    haystack         a long prompt that is built to a number of the target's tokens
     sampling         what is sent, but for ``stop_token_texts``
     subsets          which named sets hold it
     exact_tokens     cut the encoded prompt to this many tokens, after repeating it as often as needed
     thinking         the chat template's ``enable_thinking``; None leaves it to the template
     stop_token_texts texts that must each be one token; `Tokenizer.sampling` turns them into stop token ids
     same_as          id of the prompt whose input this one repeats
+    expect           text that a right answer contains; reported, and no part of any verdict
 
     Raises UsageError for an id or a category of another form and unless exactly one input is given.
     """
@@ -60,6 +65,8 @@ class Prompt:
     thinking: bool | None = None
     stop_token_texts: tuple[str, ...] = ()
     same_as: str | None = None
+    haystack: Haystack | None = None
+    expect: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("id", self.id), ("category", self.category)):
@@ -68,16 +75,18 @@ class Prompt:
                     f"prompt {name} {value!r} is not allowed: "
                     f"use 1 to {_MAX_ID} of the characters a-z, 0-9, '_' and '-'"
                 )
-        given = [name for name in ("text", "messages", "ids") if getattr(self, name) is not None]
+        given = [name for name in ("text", "messages", "ids", "haystack") if getattr(self, name) is not None]
         if len(given) != 1:
             got = " and ".join(given) or "none of them"
             raise UsageError(f"prompt {self.id!r} has {got}: give exactly one of text, messages (or user) and ids")
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of all that decides the request; ``subsets`` does not."""
+        """SHA-256 (hex) of all that decides the request; ``subsets`` and ``expect`` do not."""
         content = asdict(self)
-        del content["subsets"]
+        del content["subsets"], content["expect"]
+        if self.haystack is None:
+            del content["haystack"]
         return _sha256(content)
 
 
@@ -85,7 +94,7 @@ class Prompt:
 class PromptSet:
     """Prompts in the order in which they are run; ids are unique, ``same_as`` names an earlier prompt.
 
-    ``name`` is "quick", "standard", "full" or the user's file name. Raises UsageError otherwise.
+    ``name`` is the shipped set's name or the user's file name. Raises UsageError otherwise.
     """
 
     name: str

@@ -14,6 +14,7 @@ import jinja2.sandbox
 import tokenizers
 
 from lossless.errors import UsageError
+from lossless.prompts.haystack import MARK, QUESTION, Built, Haystack, build
 from lossless.prompts.prompt import Message, Prompt
 from lossless.protocol.requests import Sampling
 
@@ -88,7 +89,9 @@ class Tokenizer:
         until there are n, then cut to n. Raises UsageError for an empty prompt, an id outside the vocabulary (it
         would take an SGLang server down), and when the chat template is missing or refuses the messages.
         """
-        if prompt.ids is not None:
+        if prompt.haystack is not None:
+            ids = self.build(prompt.haystack, prompt.thinking).ids
+        elif prompt.ids is not None:
             ids = prompt.ids
             if bad := [id_ for id_ in ids if not 0 <= id_ < self.vocab_size]:
                 allowed = f"0 to {self.vocab_size - 1}"
@@ -102,6 +105,15 @@ class Tokenizer:
             times = -(-prompt.exact_tokens // len(ids))
             ids = (ids * times)[: prompt.exact_tokens]
         return ids
+
+    def build(self, haystack: Haystack, thinking: bool | None = None) -> Built:
+        """A long prompt of exactly ``haystack.tokens`` tokens, in the chat template where the model has one.
+
+        Raises UsageError where they do not suffice for the question and the hidden fact.
+        """
+        text = f"{MARK}{QUESTION}"
+        frame = f"{text}\n" if self._template is None else self.render((Message("user", text),), thinking)
+        return build(haystack, self.encode_text, frame)
 
     def sampling(self, prompt: Prompt) -> Sampling:
         """The prompt's sampling, with ``stop_token_texts`` turned into stop token ids.

@@ -19,6 +19,8 @@ TOGETHER = "together"  # several at once
 HIT = "hit"  # each prompt twice in a row: the second answer starts from the prefix cache
 ORDER = "order"  # one after another without a flush, the first again at the end
 SCORE = "score"  # re-scoring, baseline only
+STRESS = "stress"  # long ones at once, a burst, beside requests that are cut off (``record.stress``)
+AFTER = "after"  # alone again, after the stress
 
 TOGETHER_GROUPS = frozenset({"concurrent", "parity"})
 LOGPROB_GROUPS = frozenset({"parity", "unicode", "concurrent"})

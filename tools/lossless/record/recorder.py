@@ -14,20 +14,23 @@ from typing import Any, Protocol
 from lossless.errors import LosslessError, ProtocolError, ServerDied, ServerError
 from lossless.protocol import Answer, GenerateRequest, Sampling
 from lossless.record.plan import (
+    AFTER,
     AGAIN,
     LOGPROBS,
     PLAIN,
     SCORE,
+    STRESS,
     Item,
     Stage,
     adjusted,
     not_scorable,
     stages,
 )
+from lossless.record.room import no_room
 from lossless.record.store import Record, RecordedPrompt, RunStore, ServerState, output_digest
-from lossless.servers.capacity import pool_problem
+from lossless.record.stress import stress, stress_plan
+from lossless.record.survival import Survival
 from lossless.servers.pair_arguments import MATTER
-from lossless.servers.resolved_facts import resolved_facts
 
 BASELINE = "baseline"
 TOP = 5  # candidates a position: both sides of a flip, with room for three-way ties
@@ -57,7 +60,11 @@ class RecordingClient(Protocol):
         self, requests: list[GenerateRequest], concurrency: int
     ) -> Iterable[tuple[int, Answer | LosslessError]]: ...
 
+    def cut_off(self, request: GenerateRequest, *, leave: bool) -> bool: ...
+
     def flush_cache(self) -> None: ...
+
+    def health(self) -> bool: ...
 
     def server_info(self) -> dict[str, Any]: ...
 
@@ -82,7 +89,8 @@ class Recorder:
 
     ``make_server`` gets the cards that ``lease`` holds while the server runs; ``connect`` makes the client once it is
     ready. A server that failed is tried again only in another ``attempt``. ``before_scoring`` returns once all variants
-    are recorded, for a baseline that is recorded beside them.
+    are recorded, for a baseline that is recorded beside them. ``measure`` gets a server that has answered everything,
+    while it is up, if its name is still ``unmeasured``.
     """
 
     store: RunStore
@@ -92,6 +100,8 @@ class Recorder:
     lease: Callable[[str], AbstractContextManager[tuple[str, ...]]] = lambda _name: nullcontext(())
     attempt: str = ""
     before_scoring: Callable[[], None] = lambda: None
+    unmeasured: Callable[[str], bool] = lambda _name: False
+    measure: Callable[[RecordingServer, tuple[str, ...], float], None] = lambda _server, _cards, _start_s: None
 
     def record(self, name: str) -> ServerState:
         """Record one server to its end, continuing what is already there.
@@ -101,6 +111,7 @@ class Recorder:
         """
         old = self.store.server(name)
         done = old is not None and old.complete and old.problem is None and not self._left_to_score(name)
+        done = done and not self.unmeasured(name)
         if old is not None and (done or old.ended_in(self.attempt)):
             return old
         # What the server said of itself stays until it says it again: it belongs to the answers already on disk.
@@ -122,6 +133,8 @@ class Recorder:
                     )
                     self._continue_or_forget(name, old, state)
                     state = self._run(name, server, client, state)
+                    if self.unmeasured(name):
+                        self.measure(server, cards, state.start_s)
                 finally:
                     server.stop()
         except ServerError as problem:
@@ -140,10 +153,12 @@ class Recorder:
         manifest, prompts = self.store.manifest, {p.id: p for p in self.store.prompts}
         no_grammar = state.server_info.get("grammar_backend") in (None, "none")
         sendable = tuple(p for p in prompts.values() if p.sampling.json_schema is None or not no_grammar)
+        # A prompt that was built to a length is left out where it does not fit; any other is meant to fit.
+        sendable = tuple(p for p in sendable if p.depth is None or no_room(state.server_info, p) is None)
         plan = stages(sendable, baseline=name == BASELINE, concurrency=manifest.concurrency)
         self.store.drop_stages(name, self._half_finished(name, plan))
         for prompt in sendable:
-            if problem := _no_room(state, prompt):
+            if problem := no_room(state.server_info, prompt):
                 raise ServerError(f"{name}: prompt {prompt.id}: {problem}")
         self._warm_up(name, sendable, client)
         took: dict[str, float] = {}
@@ -158,6 +173,12 @@ class Recorder:
             begin = time.monotonic()
             failed += self._score(prompts, manifest.concurrency, server, client)
             took[SCORE] = time.monotonic() - begin
+        begin = time.monotonic()
+        survival = self._stress(name, prompts, sendable, server, client, state)
+        if survival is not None:
+            took[STRESS] = time.monotonic() - begin
+            if name == BASELINE and survival.problem is None and self._left_to_score(name):
+                failed += self._score(prompts, manifest.concurrency, server, client)
         problem = f"{failed} requests failed" if failed else None
         return replace(
             state,
@@ -166,11 +187,35 @@ class Recorder:
             generate_s=generate_s,
             score_s=took.get(SCORE, 0.0),
             stage_s={stage: round(seconds, 3) for stage, seconds in took.items()},
+            survival=survival,
         )
+
+    def _stress(
+        self,
+        name: str,
+        prompts: Mapping[str, RecordedPrompt],
+        sendable: Sequence[RecordedPrompt],
+        server: RecordingServer,
+        client: RecordingClient,
+        state: ServerState,
+    ) -> Survival | None:
+        """The stress test, unless it was done before; None where the set has none."""
+        plan = stress_plan(sendable, state.server_info, concurrency=self.store.manifest.concurrency)
+        if plan is None or (state.survival is not None and any(r.stage == STRESS for r in self.store.records(name))):
+            return None if plan is None else state.survival
+        self.store.drop_stages(name, frozenset({STRESS, AFTER}))
+        self.progress.stage(name, STRESS, plan.kept, 0)
+
+        def keep(item: Item, result: Answer | LosslessError, wall_s: float) -> None:
+            said, why = (result.raw, None) if isinstance(result, Answer) else (None, str(result))
+            self.store.append(name, Record(item.stage, item.prompt, item.turn, None, round(wall_s, 4), said, why))
+            self.progress.advance(name, STRESS, len(result.output_ids) if isinstance(result, Answer) else 0)
+
+        return stress(plan, prompts, client, keep, server.check, log=getattr(server, "log_path", None))
 
     def _warm_up(self, name: str, prompts: Sequence[RecordedPrompt], client: RecordingClient) -> None:
         """A few short answers that nobody keeps: kernels are compiled at their first use, and no prompt should pay."""
-        chosen = sorted(prompts, key=lambda p: len(p.ids))
+        chosen = sorted((p for p in prompts if p.depth is None), key=lambda p: len(p.ids))
         self.progress.starting(name, "warming up")
         for prompt in dict.fromkeys((*chosen[:1], *chosen[len(chosen) // 2 :][:1], *chosen[-1:])):
             with contextlib.suppress(ProtocolError):
@@ -345,13 +390,6 @@ def _timed(
     """The results with their own wall time where the server reports it, else 0."""
     for index, result in results:
         yield index, result, (result.latency_s or 0.0) if isinstance(result, Answer) else 0.0
-
-
-def _no_room(state: ServerState, prompt: RecordedPrompt) -> str | None:
-    """Why a prompt does not fit. SGLang shortens max_new_tokens without a word where context or pool end, and a
-    variant's pool is the smaller one: that would look like a divergence."""
-    facts = resolved_facts(state.server_info)
-    return pool_problem(facts.kv_pool_tokens, facts.context_length, len(prompt.ids), prompt.sampling.max_new_tokens)
 
 
 def _identity(state: ServerState) -> tuple[object, ...]:

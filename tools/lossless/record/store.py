@@ -8,6 +8,7 @@
     records/NAME.jsonl  one line an answer, appended as it arrives
     logs/NAME.log       the server's log
     evidence.json       verdicts, written by the analysis
+    shards/I/           of a merged run: the run of shard I, whose records count as this run's
 
 A line that a crash cut short is ignored when the folder is read again.
 """
@@ -25,6 +26,7 @@ import msgspec
 
 from lossless.errors import LosslessError, UsageError
 from lossless.protocol import Answer, Sampling
+from lossless.record.survival import Survival
 
 SCHEMA = 1
 T = TypeVar("T")
@@ -33,7 +35,11 @@ _SAFE = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class RecordedPrompt:
-    """One prompt as it was sent: token ids and sampling parameters (``max_new_tokens`` in tokens)."""
+    """One prompt as it was sent: token ids and sampling parameters (``max_new_tokens`` in tokens).
+
+    ``expect`` is text that a right answer contains; ``depth`` (0 to 1) is where a prompt that was built to a length
+    hides it, None for all other prompts.
+    """
 
     id: str
     category: str
@@ -42,12 +48,28 @@ class RecordedPrompt:
     sampling: Sampling
     text: str
     same_as: str | None = None
+    expect: str | None = None
+    depth: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which shard of its prompt set a run recorded: ``index`` of ``total``, from 1. ``prompts`` are the ids of the
+    whole set, in its order."""
+
+    index: int
+    total: int
+    prompts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.total}"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What was run. ``key`` is the digest of everything that decides the answers; equal keys may be resumed.
-    ``draft_bytes`` holds the size of each variant's draft weights, where they are local files."""
+    ``draft_bytes`` holds the size of each variant's draft weights, where they are local files. ``prompt_digest`` is
+    the whole set's, also of a ``shard``; ``merged`` is how many shards were joined into this run."""
 
     key: str
     profile: str
@@ -69,6 +91,8 @@ class Manifest:
     allow_differences: tuple[str, ...] = ()
     algorithms: dict[str, str] = field(default_factory=dict)
     draft_bytes: dict[str, int] = field(default_factory=dict)
+    shard: Shard | None = None
+    merged: int = 0
     schema: int = SCHEMA
 
 
@@ -86,7 +110,8 @@ class Golden:
 class ServerState:
     """What is known of one recorded server. ``problem`` is why recording stopped early, in words.
 
-    ``start_s``, ``generate_s``, ``score_s`` and ``stage_s`` are wall seconds.
+    ``start_s``, ``generate_s``, ``score_s`` and ``stage_s`` are wall seconds. ``survival`` is what the stress test
+    found, where there was one.
     """
 
     name: str
@@ -100,6 +125,7 @@ class ServerState:
     model_info: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, str] | None = None
     attempt: str = ""
+    survival: Survival | None = None
 
     def ended_in(self, attempt: str) -> bool:
         """Whether this is how recording ended in the given attempt (not merely began)."""
@@ -201,6 +227,11 @@ class RunStore:
     def goldens(self) -> dict[str, Golden]:
         return read_json(self.path / "goldens.json", dict[str, Golden])
 
+    @property
+    def shards(self) -> tuple["RunStore", ...]:
+        """The runs that were joined into this one, in order; none of any other run."""
+        return tuple(RunStore(self.path / "shards" / str(k + 1)) for k in range(self.manifest.merged))
+
     # ------------------------------------------------------------------ servers
     def server(self, name: str) -> ServerState | None:
         """How recording a server ended, or None if it never began."""
@@ -244,6 +275,9 @@ class RunStore:
 
     def records(self, name: str) -> Iterator[Record]:
         """Everything recorded of a server, oldest first; a line cut short by a crash is skipped."""
+        if self.exists:
+            for shard in self.shards:
+                yield from shard.records(name)
         path = self._records_path(name)
         if not path.is_file():
             return
