@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lossless.errors import UsageError
-from lossless.sglang_cpu import requirements_path, site_path
+from lossless.sglang_cpu import SGLANG_VERSION, SGLANG_VERSIONS, requirements_path, site_path
 from lossless.sglang_cpu.__main__ import main
 from lossless.sglang_cpu.environment import CHECK, STAMP, BuildFailed, build
 
@@ -79,6 +79,36 @@ def test_build_makes_installs_and_checks(tmp_path: Path, fake: Fake, monkeypatch
     assert check[1] == str(site_path())
     assert [line[:5] for line in said[:4]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
     assert said[4].endswith("is ready (SGLang 0.5.19)")
+
+
+def test_another_version_has_its_own_pins(tmp_path: Path, fake: Fake) -> None:
+    venv = tmp_path / "venv"
+    said: list[str] = []
+    build(venv, version="0.5.23", python=fake.python, say=said.append)
+    assert fake.calls[3][0][-3:] == ["--no-deps", "-r", str(requirements_path("0.5.23"))]
+    assert said[-1].endswith("is ready (SGLang 0.5.23)")
+    assert json.loads((venv / STAMP).read_text())["sglang"] == "0.5.23"
+
+
+def test_a_version_that_was_not_tried_is_refused(tmp_path: Path, fake: Fake) -> None:
+    with pytest.raises(
+        UsageError, match=r"SGLang 0\.5\.20 was not tried on the CPU; tried were 0\.5\.19, 0\.5\.23"
+    ) as caught:
+        build(tmp_path / "venv", version="0.5.20", python=fake.python)
+    assert caught.value.hint == "--sglang-version 0.5.23"
+    assert fake.calls == []
+
+
+def test_an_environment_of_another_version_is_left_alone(tmp_path: Path, fake: Fake) -> None:
+    venv = tmp_path / "venv"
+    build(venv, python=fake.python)
+    before = len(fake.calls)
+    with pytest.raises(
+        UsageError, match=r"is an environment for SGLang 0\.5\.19, not 0\.5\.23; nothing was changed"
+    ) as caught:
+        build(venv, version="0.5.23", python=fake.python)
+    assert caught.value.hint == "name another folder, or --sglang-version 0.5.19"
+    assert len(fake.calls) == before
 
 
 def test_second_build_does_nothing(tmp_path: Path, fake: Fake) -> None:
@@ -152,6 +182,11 @@ def test_python_that_is_not_there(tmp_path: Path) -> None:
         build(tmp_path / "venv", python="/no/such/python")
 
 
+def test_command_builds_the_version_that_is_named(tmp_path: Path, fake: Fake) -> None:
+    assert main([str(tmp_path / "venv"), "--python", fake.python, "--sglang-version", "0.5.23"]) == 0
+    assert fake.calls[3][0][-1] == str(requirements_path("0.5.23"))
+
+
 def test_command_prints_the_python_alone(tmp_path: Path, fake: Fake, capfd: pytest.CaptureFixture[str]) -> None:
     venv = tmp_path / "venv"
     assert main([str(venv), "--python", fake.python]) == 0
@@ -167,11 +202,21 @@ def test_command_reports_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert err.startswith("error: cannot run /no/such/python")
 
 
-def test_every_package_is_pinned() -> None:
-    pins = [line for line in requirements_path().read_text("utf-8").splitlines() if not line.startswith("#")]
-    assert pins[0] == "torch==2.13.0"
-    assert "sglang==0.5.19" in pins
-    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9_]+==[0-9][0-9A-Za-z.]*", pin)] == []
+def pins(version: str) -> list[str]:
+    return [line for line in requirements_path(version).read_text("utf-8").splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("version", SGLANG_VERSIONS)
+def test_every_package_is_pinned(version: str) -> None:
+    assert pins(version)[0] == "torch==2.13.0"
+    assert f"sglang=={version}" in pins(version)
+    assert [pin for pin in pins(version) if not re.fullmatch(r"[A-Za-z0-9_]+==[0-9][0-9A-Za-z.]*", pin)] == []
+
+
+def test_every_version_has_the_same_packages() -> None:
+    names = {version: [pin.split("==")[0] for pin in pins(version)] for version in SGLANG_VERSIONS}
+    assert len({tuple(found) for found in names.values()}) == 1
+    assert SGLANG_VERSION in SGLANG_VERSIONS
 
 
 def test_site_holds_what_python_and_sglang_look_for() -> None:

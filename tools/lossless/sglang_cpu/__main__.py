@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from lossless.errors import LosslessError
-from lossless.sglang_cpu import SGLANG_VERSION, site_path
+from lossless.sglang_cpu import SGLANG_VERSION, SGLANG_VERSIONS, site_path
 from lossless.sglang_cpu.environment import build
 
 
@@ -13,13 +13,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the path of the environment's Python, alone on standard output. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m lossless.sglang_cpu",
-        description=f"Build a virtual environment with SGLang {SGLANG_VERSION} for the CPU (about 2.5 GB on disk).",
+        description="Build a virtual environment with SGLang for the CPU (about 2.5 GB on disk).",
     )
     parser.add_argument("folder", type=Path, metavar="VENV_DIR", help="new folder, or one that this command made")
     parser.add_argument("--python", default=sys.executable, metavar="PATH", help="the Python 3.11 to build it with")
+    parser.add_argument(
+        "--sglang-version",
+        default=SGLANG_VERSION,
+        metavar="VERSION",
+        help=f"one of {', '.join(SGLANG_VERSIONS)} (default: {SGLANG_VERSION})",
+    )
     options = parser.parse_args(arguments)
     try:
-        interpreter = build(options.folder, python=options.python, say=_say)
+        interpreter = build(options.folder, version=options.sglang_version, python=options.python, say=_say)
     except LosslessError as error:
         _say(f"error: {error}")
         return error.exit_code

@@ -19,34 +19,41 @@ NAMES = [
 ]
 
 
-def fused_mamba_state_scatter_with_mask(dst, src, dst_indices_raw, step_indices_raw):
-    """dst [layer, slot, ...] <- src [layer, request, step, ...]"""
+def fused_mamba_state_scatter_with_mask(dst, src, dst_indices_raw, step_indices_raw, src_indices_raw=None):
+    """dst [layer, slot, ...] <- src [layer, row, step, ...]; a request's row is its number unless src_indices_raw
+    (0.5.23) says otherwise."""
     slots = dst_indices_raw.tolist()
+    rows = range(len(slots)) if src_indices_raw is None else src_indices_raw.tolist()
     for i, step in enumerate(step_indices_raw.tolist()):
-        if 0 <= step < src.shape[2] and 0 <= slots[i] < dst.shape[1]:
-            dst[:, slots[i]] = src[:, i, step].to(dst.dtype)
+        if 0 <= step < src.shape[2] and 0 <= slots[i] < dst.shape[1] and 0 <= rows[i] < src.shape[1]:
+            dst[:, slots[i]] = src[:, rows[i], step].to(dst.dtype)
 
 
 fused_conv_window_scatter_with_mask = fused_mamba_state_scatter_with_mask
 
 
 def fused_conv_window_scatter_multi(
-    pairs, dst_indices_raw, step_indices_raw, dst_indices2_raw=None, step_indices2_raw=None
+    pairs, dst_indices_raw, step_indices_raw, dst_indices2_raw=None, step_indices2_raw=None, src_indices_raw=None
 ):
     for dst, src in pairs:
-        fused_mamba_state_scatter_with_mask(dst, src, dst_indices_raw, step_indices_raw)
+        fused_mamba_state_scatter_with_mask(dst, src, dst_indices_raw, step_indices_raw, src_indices_raw)
         if step_indices2_raw is not None:
-            fused_mamba_state_scatter_with_mask(dst, src, dst_indices2_raw, step_indices2_raw)
+            fused_mamba_state_scatter_with_mask(dst, src, dst_indices2_raw, step_indices2_raw, src_indices_raw)
 
 
 def scatter_mamba_states_after_mtp_verify(
-    mamba_caches, state_indices_tensor, last_correct_step_indices, mamba_track_indices, mamba_steps_to_track
+    mamba_caches,
+    state_indices_tensor,
+    last_correct_step_indices,
+    mamba_track_indices,
+    mamba_steps_to_track,
+    src_indices_raw=None,
 ):
     pairs = list(zip(mamba_caches.conv, mamba_caches.intermediate_conv_window, strict=True))
     if mamba_caches.temporal.numel() > 0:
         pairs.append((mamba_caches.temporal, mamba_caches.intermediate_ssm))
     track = (None, None) if mamba_track_indices is None else (mamba_track_indices, mamba_steps_to_track)
-    fused_conv_window_scatter_multi(pairs, state_indices_tensor, last_correct_step_indices, *track)
+    fused_conv_window_scatter_multi(pairs, state_indices_tensor, last_correct_step_indices, *track, src_indices_raw)
 
 
 def fused_commit_track_indices(accept_index, accept_lens, seq_lens, draft_token_num, mamba_track_interval):

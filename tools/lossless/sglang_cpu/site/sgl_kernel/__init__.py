@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Pure-torch stand-in for the CPU build of `sgl_kernel`, enough to serve small
 Qwen3.5-style hybrid models (Gated DeltaNet + gated attention) and dense models
-with SGLang 0.5.19 on a machine without a GPU.
+with SGLang on a machine without a GPU.
 
 SGLang reaches its CPU kernels in two ways: module functions (`sgl_kernel.foo_cpu`)
 and the `torch.ops.sgl_kernel` namespace.  Both are served from the same functions;

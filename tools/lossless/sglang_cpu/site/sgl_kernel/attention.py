@@ -21,6 +21,23 @@ def _attend(q, kb, vb, rows, scale, cap, mask, window, qpos):
     return torch.einsum("hqk,khd->qhd", s.softmax(-1), v.float()).to(q.dtype)
 
 
+def _scales_at(place):
+    """SGLang 0.5.23 passes a key and a value scale (of 8-bit caches) from this argument on; 0.5.19 has none."""
+
+    def wrap(kernel):
+        def call(*args):
+            if not isinstance(args[place], torch.Tensor):
+                if args[place : place + 2] != (1.0, 1.0):
+                    raise NotImplementedError("scaled key/value caches are not supported by this stand-in")
+                args = args[:place] + args[place + 2 :]
+            return kernel(*args)
+
+        return call
+
+    return wrap
+
+
+@_scales_at(3)
 def decode_attention_cpu(
     q,
     k_buffer,
@@ -58,6 +75,7 @@ def decode_attention_cpu(
         )
 
 
+@_scales_at(6)
 def extend_attention_cpu(
     q,
     k,
