@@ -9,7 +9,26 @@ from typing import Annotated
 import typer
 
 from lossless import __version__
-from lossless.commands import compare, profiles, replay, runs, serve, verify
+from lossless.commands import (
+    bench,
+    compare,
+    doctor,
+    export,
+    golden,
+    init,
+    merge,
+    profiles,
+    replay,
+    report,
+    runs,
+    schema,
+    serve,
+    summary,
+    suspects,
+    upgrade,
+    verify,
+)
+from lossless.commands.sections import SectionedGroup
 from lossless.errors import LosslessError
 
 app = typer.Typer(
@@ -21,15 +40,22 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=SectionedGroup,
+    context_settings={"max_content_width": 100},
 )
-for command in (serve, verify, replay, compare, runs, profiles):
+_COMMANDS = (
+    (init, profiles, doctor, serve)
+    + (runs, verify, replay, compare, report, summary, export, merge)
+    + (golden, upgrade, suspects, bench, schema)
+)
+for command in _COMMANDS:
     command.register(app)
 
 
 def main() -> None:
     """Entry point: turns the package's errors into one message and an exit status."""
     try:
-        app(standalone_mode=True)
+        app(standalone_mode=True, prog_name="lossless")
     except LosslessError as problem:
         print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(problem.exit_code) from None

@@ -4,6 +4,7 @@ Hooks: https://docs.pytest.org/en/stable/reference/reference.html#hooks
 """
 
 import contextlib
+import json
 import sys
 import tomllib
 import uuid
@@ -14,16 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.junitxml import xml_key
 from rich.console import Console
 
 from lossless.analysis import Analysis
+from lossless.bench.file import BenchFile
 from lossless.errors import LosslessError, UsageError
 from lossless.golden.check import GoldenCheck
 from lossless.golden.extension import GoldenExtension
 from lossless.golden.fixture import GoldenFixture
 from lossless.record.plan import stages
+from lossless.report.bench import bench_tables
+from lossless.report.junit import run_properties
 from lossless.report.progress import RecordingProgress
 from lossless.report.summary import golden_lines, known_lines, summary
+from lossless.suite.gpu import gpu_name
 from lossless.suite.options import OPTIONS, Options, parse_pair
 from lossless.suite.session import SuiteSession
 
@@ -140,6 +146,24 @@ class Suite:
         with _usage_errors():
             node.workerinput["lossless_run"] = str(self.session.store.path)
         node.workerinput["lossless_attempt"] = self.session.attempt
+        self._tell_notices()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """A worker that is going to record makes the run folder: that is how the controller learns of it."""
+        uses = any("lossless_run" in getattr(item, "fixturenames", ()) for item in session.items)
+        if self.worker and uses and not session.config.option.collectonly:
+            self.session.store.path.mkdir(parents=True, exist_ok=True)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """The controller holds the run folder before it hands out the first test."""
+        if self.session.store.path.is_dir():
+            self.session.hold()
+
+    def _tell_notices(self) -> None:
+        while self.session.notices:
+            print(f"lossless: {self.session.notices.pop(0)}", file=sys.__stderr__ or sys.stderr, flush=True)
 
     # ------------------------------------------------------------------- running
     @cached_property
@@ -153,6 +177,8 @@ class Suite:
             with RecordingProgress(sys.__stderr__ or sys.stderr, quiet=quiet) as progress:
                 if not progress.on_terminal:
                     print(file=sys.__stderr__)
+                self.session.hold()
+                self._tell_notices()
                 analysis = self.session.record(progress)
         check = GoldenCheck(analysis, strict=self.session.options.strict)
         GoldenExtension.folder = self.session.prepared.golden_folder
@@ -172,12 +198,26 @@ class Suite:
             if name.startswith("lossless"):
                 self.used = True
 
+    def pytest_unconfigure(self) -> None:
+        """Give the run folder back."""
+        if "session" in self.__dict__:
+            self.session.release()
+
+    @pytest.hookimpl(tryfirst=True)  # before the JUnit XML is written
     def pytest_sessionfinish(self) -> None:
-        """Leave the evidence as JSON in the run folder."""
+        """Leave the evidence as JSON in the run folder, and what it is about in the JUnit XML."""
         if self.worker or not self.used or not self.session.store.exists:
             return
         with contextlib.suppress(LosslessError):
-            self.session.write_evidence()
+            self._tell_junit(self.session.write_evidence())
+
+    def _tell_junit(self, written: Path) -> None:
+        xml = self.config.stash.get(xml_key, None)
+        if xml is None:
+            return
+        data = json.loads(written.read_text(encoding="utf-8"))
+        for name, value in run_properties(data, gpu_name() if data["kind"] == "sglang" else None):
+            xml.add_global_property(name, value)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Controls, verdicts, acceptance and speed, from what the run folder holds."""
@@ -197,6 +237,10 @@ class Suite:
         for line in (*known_lines(analysis), *golden_lines(analysis), *self.golden_outcome()):
             console.print(line, markup=False, soft_wrap=True)
         path = self.session.store.path
+        with contextlib.suppress(LosslessError):
+            bench = BenchFile(path).read() if self.session.options.bench else None
+            if bench is not None:
+                console.print(bench_tables(bench))
         with contextlib.suppress(ValueError):
             path = path.relative_to(Path.cwd())
         console.print(

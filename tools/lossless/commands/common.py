@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from lossless.analysis import Analysis, Judged, analyze
+from lossless.commands.completion import complete_run
 from lossless.errors import EXIT_DIVERGENT, EXIT_INCONCLUSIVE, EXIT_PROVEN
 from lossless.record.runs import find_run
 from lossless.report.evidence import status
@@ -16,7 +17,12 @@ from lossless.report.evidence import status
 EXIT_INTERRUPTED = 130  # as a shell reports SIGINT
 EXITS = {"proven": EXIT_PROVEN, "divergent": EXIT_DIVERGENT, "inconclusive": EXIT_INCONCLUSIVE}
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, its name or a start of it, or 'latest'.")]
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run folder, its name or a start of it, or 'latest'.", autocompletion=complete_run
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Root = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of the recorded runs.")]
 Nats = Annotated[float | None, typer.Option("--epsilon", metavar="NATS", help="Near-tie bound, not the measured one.")]

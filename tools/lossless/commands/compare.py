@@ -7,6 +7,7 @@ import typer
 from lossless.analysis.compare import compare as compare_sides
 from lossless.analysis.compare import pairs
 from lossless.commands.common import EXITS, Json, Nats, Root, Strict, console, print_json, side, worst
+from lossless.commands.completion import complete_run
 from lossless.record.runs import DEFAULT_ROOT
 from lossless.report.evidence import judged_json
 from lossless.report.failure import failure_text
@@ -18,8 +19,13 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="RUN or RUN:SERVER, such as latest:baseline.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="RUN or RUN:SERVER to compare with A.")],
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="RUN or RUN:SERVER, such as latest:baseline.", autocompletion=complete_run),
+    ],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="RUN or RUN:SERVER to compare with A.", autocompletion=complete_run)
+    ],
     epsilon: Nats = None,
     strict: Strict = False,
     as_json: Json = False,

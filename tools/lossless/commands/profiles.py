@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lossless.commands.common import Json, console, print_json
+from lossless.commands.completion import complete_profile
 from lossless.errors import EXIT_DIVERGENT, EXIT_PROVEN
 from lossless.profiles import load_profile, shipped_profiles
 from lossless.profiles.check import check_profile
@@ -44,7 +45,9 @@ def list_profiles(as_json: Json = False) -> None:
 
 @profiles_app.command("show")
 def show_profile(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped profile or a .toml file.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A shipped profile or a .toml file.", autocompletion=complete_profile)
+    ],
     as_json: Json = False,
 ) -> None:
     """One profile with the command line of each server."""
@@ -57,7 +60,9 @@ def show_profile(
 
 @profiles_app.command("check")
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped profile or a .toml file.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A shipped profile or a .toml file.", autocompletion=complete_profile)
+    ],
     as_json: Json = False,
 ) -> None:
     """Check a profile and its model folders without starting anything (no weights are read)."""

@@ -6,6 +6,7 @@ import typer
 
 from lossless.analysis import analyze
 from lossless.commands.common import EXITS, Json, Nats, Root, Run, Strict, console, outcome, print_json
+from lossless.commands.completion import complete_prompt, complete_variant
 from lossless.errors import UsageError
 from lossless.record.runs import DEFAULT_ROOT, find_run
 from lossless.report.evidence import evidence, judged_json
@@ -20,8 +21,13 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     run: Run,
-    prompt: Annotated[str | None, typer.Option(metavar="ID", help="Show every difference of one prompt.")] = None,
-    variant: Annotated[str | None, typer.Option(metavar="NAME", help="Only this variant.")] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Show every difference of one prompt.", autocompletion=complete_prompt),
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this variant.", autocompletion=complete_variant)
+    ] = None,
     epsilon: Nats = None,
     strict: Strict = False,
     as_json: Json = False,

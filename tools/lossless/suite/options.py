@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lossless.errors import UsageError
+from lossless.suite.shard import parse_shard
 
 RESUME_WORDS = ("auto", "never")
 
@@ -32,7 +33,7 @@ OPTIONS = (
     Option("profile", "str", "which servers to compare: a shipped profile or a .toml file (default: tiny)", "NAME"),
     Option("target", "str", "target model folder or hub id, instead of the profile's", "DIR"),
     Option("draft", "str", "draft model folder or hub id, instead of the profile's", "DIR"),
-    Option("prompts", "str", "quick, standard, full, or a prompt file of your own", "SET"),
+    Option("prompts", "str", "quick, standard, full, long, stress, or a prompt file of your own", "SET"),
     Option("baseline_url", "str", "attach to a running baseline instead of launching one", "URL"),
     Option("variant_url", "pairs", "attach to a running variant; repeat for several", "NAME=URL"),
     Option("max_new_tokens", "int", "cap every prompt's output at this many tokens", "N"),
@@ -41,6 +42,8 @@ OPTIONS = (
     Option("resume", "str", "auto: go on with an unfinished run of the same plan; never; or a recorded run", "WHICH"),
     Option("fault", "str", "plant a fault in the variants (embedded engine only), as NAME or NAME:RATE", "NAME[:RATE]"),
     Option("gpus", "str", "cards the servers may use, as in CUDA_VISIBLE_DEVICES", "0,1,…"),
+    Option("shard", "str", "only shard I of N of the prompt set; `lossless merge` joins the shards' runs", "I/N"),
+    Option("bench", "flag", "measure speed and acceptance too, each server after its verdicts (docs/bench.md)"),
     Option("golden", "str", "folder of the golden snapshots (default: golden)", "DIR"),
     Option("runs", "str", "folder of the recorded runs (default: .lossless/runs)", "DIR"),
 )
@@ -63,6 +66,8 @@ class Options:
     resume: str = "auto"
     fault: str | None = None
     gpus: str | None = None
+    shard: str | None = None
+    bench: bool = False
     golden: Path = Path("golden")
     runs: Path = Path(".lossless") / "runs"
 
@@ -71,6 +76,8 @@ class Options:
             raise UsageError(f"--lossless-epsilon {self.epsilon}: must be above 0 and below 10 nats")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise UsageError(f"--lossless-max-new-tokens {self.max_new_tokens}: must be at least 1")
+        if self.shard is not None:
+            parse_shard(self.shard)
 
     @classmethod
     def merge(cls, given: Mapping[str, Any], table: Mapping[str, Any], *, root: Path) -> "Options":

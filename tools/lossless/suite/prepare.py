@@ -15,16 +15,21 @@ from lossless.profiles.checks.model_folder import ModelFolder
 from lossless.profiles.checks.own_head import own_head_bytes
 from lossless.profiles.profile import OWN_HEAD_ALGORITHMS
 from lossless.prompts import Prompt, PromptSet, Tokenizer, load_prompts
+from lossless.prompts.haystack import QUESTION
 from lossless.record.model import model_facts
-from lossless.record.store import Manifest, RecordedPrompt
+from lossless.record.store import Manifest, RecordedPrompt, Shard
 from lossless.suite.options import Options
+from lossless.suite.shard import chosen, parse_shard
 
 BUILTIN_PREFIX = "builtin:"
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is known before any server runs. ``damaged`` holds the goldens that cannot be read, with the reason."""
+    """What is known before any server runs. ``damaged`` holds the goldens that cannot be read, with the reason.
+
+    With a ``shard``, ``prompts`` are its prompts only; ``prompt_digest`` is the whole set's all the same.
+    """
 
     options: Options
     profile: Profile
@@ -33,6 +38,8 @@ class Prepared:
     damaged: dict[str, str]
     golden_folder: Path
     key: str
+    prompt_digest: str
+    shard: Shard | None = None
 
 
 def prepare(options: Options) -> Prepared:
@@ -56,19 +63,31 @@ def prepare(options: Options) -> Prepared:
             f"{profile.name!r} runs kind {profile.kind!r}",
             hint="pytest -m lossless --lossless-profile tiny --lossless-fault " + options.fault,
         )
-    prompts = load_prompts(profile.prompts)
+    whole = load_prompts(profile.prompts, profile.long)
+    prompts, shard = _shard(whole, options.shard)
     folder = options.golden / profile.name
     goldens, damaged = read_goldens(folder)
     content = {
         "profile": profile_digest(profile),
         "urls": [str(profile.baseline.url), *(f"{v.name}={v.url}" for v in profile.variants.values())],
-        "prompts": prompts.digest,
+        "prompts": whole.digest,
         "goldens": {k: list(g.golden.ids) for k, g in goldens.items()},
         "fault": options.fault,
         "tool": lossless.__version__,
     }
+    if shard is not None:
+        content["shard"] = f"{shard.index}/{shard.total}"
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return Prepared(options, profile, prompts, goldens, damaged, folder, key)
+    return Prepared(options, profile, prompts, goldens, damaged, folder, key, whole.digest, shard)
+
+
+def _shard(whole: PromptSet, text: str | None) -> tuple[PromptSet, Shard | None]:
+    """The prompts of a shard (``I/N``), and what its manifest has to say; the whole set without one."""
+    if text is None:
+        return whole, None
+    choice = parse_shard(text)
+    part = whole.select(chosen(whole.prompts, choice, name=whole.name))
+    return part, Shard(choice.index, choice.total, tuple(p.id for p in whole.prompts))
 
 
 def model_path(reference: str) -> Path | None:
@@ -116,7 +135,7 @@ def manifest(prepared: Prepared, tokenizer: Tokenizer, target: Path | None) -> M
         dtype=profile.dtype,
         variants=tuple(profile.variants),
         prompt_set=prepared.prompts.name,
-        prompt_digest=prepared.prompts.digest,
+        prompt_digest=prepared.prompt_digest,
         tokenizer_digest=tokenizer.digest,
         model_digest=facts.digest,
         eos_ids=facts.eos_ids,
@@ -129,6 +148,7 @@ def manifest(prepared: Prepared, tokenizer: Tokenizer, target: Path | None) -> M
         allow_differences=profile.allow_differences,
         algorithms={name: v.algorithm for name, v in profile.variants.items() if v.algorithm is not None},
         draft_bytes=_draft_bytes(profile),
+        shard=prepared.shard,
     )
 
 
@@ -154,6 +174,8 @@ def recorded_prompt(prompt: Prompt, tokenizer: Tokenizer, cap: int | None) -> Re
         sampling = replace(sampling, max_new_tokens=cap)
     ids = tokenizer.encode(prompt)
     text = prompt.messages[-1].content if prompt.messages else prompt.text
+    if prompt.haystack is not None:  # the whole text is nothing to read
+        text = f"(a fact hidden at {prompt.haystack.depth:.0%} of {len(ids)} tokens) {QUESTION}"
     return RecordedPrompt(
         id=prompt.id,
         category=prompt.category,
@@ -162,6 +184,8 @@ def recorded_prompt(prompt: Prompt, tokenizer: Tokenizer, cap: int | None) -> Re
         sampling=sampling,
         text=text if text is not None and prompt.exact_tokens is None else tokenizer.decode(ids, False),
         same_as=prompt.same_as,
+        expect=prompt.expect,
+        depth=None if prompt.haystack is None else prompt.haystack.depth,
     )
 
 
