@@ -44,9 +44,9 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
 )
 _COMMANDS = (
-    (init, profiles, doctor, serve)
-    + (runs, verify, replay, compare, report, summary, export, merge)
-    + (golden, upgrade, suspects, bench, schema)
+    *(init, profiles, doctor, serve),
+    *(runs, verify, replay, compare, report, summary, export, merge),
+    *(golden, upgrade, suspects, bench, schema),
 )
 for command in _COMMANDS:
     command.register(app)
