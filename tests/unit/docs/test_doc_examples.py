@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lossless.analysis.controls import SPECULATES_ABOVE
 from lossless.doctor import RULES, Case
 from lossless.doctor.tasks import FIELD, LONG_CONTEXT
 from lossless.profiles import load_profile, loader
@@ -15,7 +16,11 @@ from lossless.prompts import load_prompts
 from lossless.prompts.entry import Entry
 from lossless.prompts.prompt import GROUPS
 from lossless.protocol import Sampling
-from lossless.verdict.noise import DEFAULT_CAP, DEFAULT_K, DEFAULT_MINIMUM
+from lossless.verdict.budget import MINIMUM_RATE, SIGMAS
+from lossless.verdict.budget import SLACK as BUDGET_SLACK
+from lossless.verdict.judge import RECONVERGENCE
+from lossless.verdict.kinds import Kind, Reason
+from lossless.verdict.noise import DEFAULT_CAP, DEFAULT_K, DEFAULT_MINIMUM, MIN_TOKENS
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLE = re.compile(r"<!-- tested: (\w+) -->\n```toml\n(.*?)```", re.S)
@@ -135,3 +140,20 @@ def test_the_field_figures_are_those_of_the_rules() -> None:
 
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+VERDICTS = (DOCS / "verdicts.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("word", [*Kind, *Reason], ids=str)
+def test_the_verdict_rules_name_every_kind_and_reason(word: str) -> None:
+    assert re.search(rf"[`(]{word}[`) ]", VERDICTS)
+
+
+def test_the_verdict_rules_say_the_numbers() -> None:
+    assert f"epsilon = clamp({DEFAULT_K:g} x noise floor, {DEFAULT_MINIMUM:g}, {DEFAULT_CAP:g})" in VERDICTS
+    assert f"fewer than {MIN_TOKENS} tokens" in VERDICTS
+    assert f"at most {SPECULATES_ABOVE:g} tokens a step" in VERDICTS
+    assert f"the same {RECONVERGENCE} tokens" in VERDICTS
+    assert f"the larger of {MINIMUM_RATE:g} and" in VERDICTS
+    assert f"n·r + {SIGMAS:g}·√(n·r) + {BUDGET_SLACK:g} tokens" in VERDICTS
