@@ -44,7 +44,7 @@ class SmallRun:
             "target": "tiny",
             "dtype": "bfloat16",
             "variants": ("nextn",),
-            "prompt_set": "small",
+            "prompt_set": "standard",
             "prompt_digest": "p",
             "tokenizer_digest": self.tokenizer.digest,
             "model_digest": None,

@@ -309,7 +309,7 @@ def test_summary_records_and_suspects_reads(make_run: Any, tmp_path: Path) -> No
     assert "suspects: after 0.5.20, up to 0.5.21" in shown.output
     (data,) = json.loads(invoke("suspects", str(path), "--format", "json").output)
     assert (data["gpu"], data["first_red"], data["suspects"][0]["items"]) == ("NVIDIA L4", True, ["nextn/list-0"])
-    assert invoke("suspects", str(path), "--format", "markdown").output.startswith("### small · prompts small")
+    assert invoke("suspects", str(path), "--format", "markdown").output.startswith("### small · prompts standard")
     other = invoke("suspects", str(path), "--profile", "other")
     assert (other.exit_code, other.output) == (3, "the history holds no night\n")
     assert "there is no history" in str(invoke("suspects", str(tmp_path / "none")).exception)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from lossless.errors import UsageError
 from lossless.golden.acceptance import BAND, GoldenAcceptance, dumps, loads, outside
+from lossless.golden.files import acceptance_stem
 
 GOLDEN = {"list": GoldenAcceptance(3.0, 10_000), "copy": GoldenAcceptance(5.0, 100)}
 
@@ -65,3 +66,15 @@ def test_the_file_is_stable_and_holds_its_own_band(value: dict[str, GoldenAccept
 def test_damage_names_the_file(content: str) -> None:
     with pytest.raises(UsageError, match="the golden file here is damaged"):
         loads(content, where="here")
+
+
+@pytest.mark.parametrize(
+    ("prompt_set", "stem"),
+    [
+        ("standard", "_acceptance-nextn"),
+        ("quick", "_acceptance-nextn.quick"),
+        ("my prompts/../of mine.toml", "_acceptance-nextn.of-mine"),
+    ],
+)
+def test_each_prompt_set_has_its_own_file(prompt_set: str, stem: str) -> None:
+    assert acceptance_stem("nextn", prompt_set) == stem

@@ -250,3 +250,27 @@ def test_a_known_issue_is_no_proof_either(make_run: Any, tmp_path: Path) -> None
         fixture(run, tmp_path / "golden", notes, updating=True).compare("list-0")
     assert notes == ["refused:list-0"]
     assert list((tmp_path / "golden").iterdir()) == []
+
+
+def test_another_prompt_set_leaves_the_usual_accept_lengths_alone(make_run: Any, tmp_path: Path) -> None:
+    """Its categories hold other prompts: they are compared with a file of their own, and never overwrite the other."""
+    run, folder, notes = make_run({"list-0": Sampling(96)}, prompt_set="quick"), tmp_path / "golden", []
+    for server in ("baseline", "nextn"):
+        run.says(server, "list-0", TEXT)
+    folder.mkdir()
+    usual = folder / "_acceptance-nextn.json"
+    usual.write_text('{"all": {"accept_length": 9.0, "verify_steps": 999}}')
+    check = GoldenCheck(run.analysis())
+
+    def compare(*, updating: bool, length: int = 300) -> None:
+        fixture = GoldenFixture(check, AcceptanceSnapshot(folder, check, updating), folder, updating, notes.append)
+        fixture.compare_acceptance("nextn", {"list": Acceptance(1, length, 100, 0)})
+
+    with pytest.raises(pytest.skip.Exception, match="prompt set quick"):
+        compare(updating=False)
+    compare(updating=True)
+    compare(updating=False)
+    with pytest.raises(pytest.fail.Exception, match="left its golden band"):
+        compare(updating=False, length=150)
+    assert notes == ["written:_acceptance-nextn.quick"]
+    assert '"accept_length": 9.0' in usual.read_text()

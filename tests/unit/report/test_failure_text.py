@@ -130,7 +130,7 @@ def shown(renderable: Any) -> str:
 def test_the_summary_counts_and_names(make_run: Any) -> None:
     run = flipped(make_run, 0.0625, fault="kv_rollback")
     text = shown(summary(run.analysis()))
-    assert "small: tiny · bfloat16 · prompts small (1) · planted fault kv_rollback" in text
+    assert "small: tiny · bfloat16 · prompts standard (1) · planted fault kv_rollback" in text
     row = next(line for line in text.splitlines() if line.startswith("nextn"))
     assert row.split() == ["nextn", "0", "1", "0", "0", "0"]
     figures = next(line for line in text.splitlines() if line.startswith("list"))

@@ -15,7 +15,7 @@ from lossless.doctor.case import Case, LengthBin, Measured, Reference
 from lossless.doctor.tasks import family
 from lossless.errors import UsageError
 from lossless.golden.acceptance import GoldenAcceptance, loads
-from lossless.golden.files import MANIFEST
+from lossless.golden.files import acceptance_stem
 from lossless.profiles.check import check_profile
 from lossless.profiles.checks.model_folder import ModelFolder
 from lossless.profiles.checks.result import CheckResult
@@ -108,7 +108,7 @@ def _case(
     golden: Path | None,
     against: Analysis | None,
 ) -> Case:
-    run = None if analysis is None else measured(analysis, name, reference_of(name, golden, against))
+    run = None if analysis is None else measured(analysis, name, reference_of(name, golden, against, analysis))
     if profile is None or name not in profile.variants:
         algorithm = run.algorithm if run is not None else None
         why = _FAR if profile is None else f"profile {profile.name!r} has no variant {name!r}"
@@ -189,8 +189,9 @@ def untrained(draft: ModelFolder, *, own_head: bool) -> bool | None:
     return len(seen) == 1 if count > 1 else None
 
 
-def reference_of(variant: str, golden: Path | None, against: Analysis | None) -> Reference | None:
-    """The accept lengths a variant should reach: another run's, or the golden ones; None without either."""
+def reference_of(variant: str, golden: Path | None, against: Analysis | None, run: Analysis) -> Reference | None:
+    """The accept lengths a variant should reach: another run's, or the golden ones of the same prompt set; None without
+    either."""
     if against is not None:
         if variant not in against.manifest.variants:
             raise UsageError(
@@ -205,7 +206,7 @@ def reference_of(variant: str, golden: Path | None, against: Analysis | None) ->
         return Reference(f"run {against.store.path.name}", lengths)
     if golden is None:
         return None
-    path = golden / f"{MANIFEST}-{variant}.json"
+    path = golden / f"{acceptance_stem(variant, run.manifest.prompt_set)}.json"
     if not path.is_file():
         return None
     return Reference(str(Path(*path.parts[-3:])), loads(path.read_bytes(), where=str(path)))

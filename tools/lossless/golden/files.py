@@ -5,6 +5,7 @@ the file; it changes only when the compared part changes, so recording again wit
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,19 @@ from lossless.errors import UsageError
 from lossless.record.store import Golden
 
 MANIFEST = "_acceptance"
-"""Stem of the file that holds accept lengths by category; prompt files never start with an underscore here."""
+"""How the stem of a file with accept lengths by category begins; prompt files never start with an underscore here."""
+
+USUAL_SET = "standard"
+"""The prompt set whose file of accept lengths carries no set in its name."""
+
+
+def acceptance_stem(variant: str, prompt_set: str) -> str:
+    """Stem of the file with a variant's accept lengths. Each prompt set has a file of its own: a category of another
+    set holds other prompts, and its accept length says nothing about this one's."""
+    stem = f"{MANIFEST}-{variant}"
+    if prompt_set == USUAL_SET:
+        return stem
+    return f"{stem}.{re.sub(r'[^A-Za-z0-9_-]+', '-', Path(prompt_set).stem)}"
 
 
 @dataclass(frozen=True, slots=True)

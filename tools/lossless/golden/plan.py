@@ -8,7 +8,7 @@ from lossless.analysis import Analysis
 from lossless.errors import UsageError
 from lossless.golden.acceptance import GoldenAcceptance, loads, outside
 from lossless.golden.check import GoldenCheck
-from lossless.golden.files import MANIFEST, parse_golden
+from lossless.golden.files import acceptance_stem, parse_golden
 from lossless.record.store import RecordedPrompt
 
 WITHOUT_ACCEPTANCE = ("long", "stress")
@@ -66,7 +66,7 @@ def _prompt(check: GoldenCheck, folder: Path, prompt: str) -> Planned:
 
 
 def _acceptance(analysis: Analysis, folder: Path, variant: str, unproven: list[str]) -> Planned:
-    name = f"{MANIFEST}-{variant}"
+    name = acceptance_stem(variant, analysis.manifest.prompt_set)
     if unproven:
         return Planned(name, "refuse", f"{len(unproven)} prompts are not proven ({unproven[0]} …)")
     path = folder / f"{name}.json"
