@@ -36,7 +36,10 @@ def chromium(profile: Path) -> "Iterator[webdriver.Chrome]":
         from selenium.webdriver.chrome.service import Service
     except ImportError:
         pytest.fail("selenium is not installed: pip install -e '.[browser]'", pytrace=False)
-    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    programs = {
+        "chromium": shutil.which("chromium") or shutil.which("google-chrome"),  # GitHub's machines have the latter
+        "chromedriver": shutil.which("chromedriver"),
+    }
     missing = [name for name, path in programs.items() if path is None]
     if missing:
         pytest.fail(f"{' and '.join(missing)} not found: {INSTALL}", pytrace=False)
