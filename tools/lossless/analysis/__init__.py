@@ -1,7 +1,8 @@
 """From a recorded run to verdicts: reads the run folder, applies the pure core, needs no server."""
 
 from lossless.analysis.acceptance import Acceptance, Speed
-from lossless.analysis.analysis import Analysis, Judged, analyze
+from lossless.analysis.analysis import Analysis, analyze
 from lossless.analysis.controls import Control
+from lossless.analysis.judged import Judged
 
 __all__ = ["Acceptance", "Analysis", "Control", "Judged", "Speed", "analyze"]

@@ -1,7 +1,7 @@
 """All verdicts of one run, computed from its folder alone."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from lossless.analysis import controls
@@ -9,6 +9,7 @@ from lossless.analysis.acceptance import Acceptance, Speed, acceptance, by_categ
 from lossless.analysis.context_curve import ContextPoint, Needles, context_curve, needles
 from lossless.analysis.controls import Control
 from lossless.analysis.facts import ServerFigures, figures
+from lossless.analysis.judged import Judged
 from lossless.analysis.known import KnownIssue, find
 from lossless.analysis.load import (
     Recorded,
@@ -47,7 +48,6 @@ from lossless.verdict import (
     Reason,
     StopRules,
     Transcript,
-    Verdict,
     Violation,
     calibrate,
     given,
@@ -60,20 +60,6 @@ from lossless.verdict.noise import DEFAULT_CAP, DEFAULT_K, DEFAULT_MINIMUM
 
 BASELINE = "baseline"
 REFERENCE = "reference-"  # how the embedded engine's version begins; it counts penalties at once
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One verdict with where it belongs, the two transcripts it compares, and what they are called."""
-
-    variant: str
-    prompt: RecordedPrompt
-    stage: str
-    turn: int
-    verdict: Verdict
-    left: Transcript | None
-    right: Transcript | None
-    names: tuple[str, str] = ("baseline", "variant")
 
 
 class Analysis:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from lossless.analysis.analysis import Analysis, Judged
+from lossless.analysis.analysis import Analysis
+from lossless.analysis.judged import Judged
 from lossless.analysis.load import stop_rules
 from lossless.errors import UsageError
 from lossless.record.plan import PLAIN

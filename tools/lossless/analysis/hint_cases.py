@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from lossless.analysis.analysis import Analysis, Judged
+from lossless.analysis.analysis import Analysis
+from lossless.analysis.judged import Judged
 from lossless.protocol import Answer
 from lossless.record.plan import PLAIN, TOGETHER
 from lossless.verdict import Kind

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from lossless.analysis import fault_kinds as kinds
-from lossless.analysis.analysis import BASELINE, Analysis, Judged
+from lossless.analysis.analysis import BASELINE, Analysis
 from lossless.analysis.hint_cases import Case, Seen, Suspicion
 from lossless.analysis.hint_rules import suspicions
+from lossless.analysis.judged import Judged
 from lossless.verdict import Kind, Reason
 
 SHOWN = 3  # hints worth reading; what comes after them is guesswork

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from lossless.analysis.analysis import Analysis, Judged
+from lossless.analysis.analysis import Analysis
 from lossless.analysis.controls import Control
 from lossless.analysis.facts import ServerFigures
+from lossless.analysis.judged import Judged
 from lossless.analysis.survival import Survived
 from lossless.record.plan import PLAIN
 from lossless.record.store import Golden, RecordedPrompt, RunStore

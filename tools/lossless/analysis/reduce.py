@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lossless.analysis.analysis import Judged
+from lossless.analysis.judged import Judged
 from lossless.record.store import RecordedPrompt
 
 

@@ -10,7 +10,8 @@ from lossless.record.survival import Survival
 from lossless.verdict import Kind
 
 if TYPE_CHECKING:
-    from lossless.analysis.analysis import Analysis, Judged
+    from lossless.analysis.analysis import Analysis
+    from lossless.analysis.judged import Judged
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lossless.analysis.analysis import BASELINE, Analysis, Judged
+from lossless.analysis.analysis import BASELINE, Analysis
+from lossless.analysis.judged import Judged
 from lossless.analysis.load import stop_rules
 from lossless.analysis.merge import MergedAnalysis
 from lossless.record.plan import PLAIN, adjusted, not_scorable

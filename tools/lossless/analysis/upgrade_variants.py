@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lossless.analysis.analysis import BASELINE, Analysis, Judged
+from lossless.analysis.analysis import BASELINE, Analysis
+from lossless.analysis.judged import Judged
 from lossless.analysis.known import KnownIssue
 from lossless.verdict import Kind
 
