@@ -274,3 +274,14 @@ def test_another_prompt_set_leaves_the_usual_accept_lengths_alone(make_run: Any,
         compare(updating=False, length=150)
     assert notes == ["written:_acceptance-nextn.quick"]
     assert '"accept_length": 9.0' in usual.read_text()
+
+
+@pytest.mark.parametrize(("backend", "unproven"), [("xgrammar", ["json-0"]), (None, [])])
+def test_a_prompt_that_cannot_be_asked_keeps_nothing_back(
+    make_run: Any, backend: str | None, unproven: list[str]
+) -> None:
+    run = make_run({"list-0": Sampling(96), "json-0": Sampling(96, json_schema="{}")})
+    for server in ("baseline", "nextn"):
+        run.server(server, grammar_backend=backend)
+        run.says(server, "list-0", TEXT)
+    assert GoldenCheck(run.analysis()).unproven() == unproven

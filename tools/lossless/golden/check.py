@@ -44,6 +44,11 @@ class GoldenCheck:
                 found.append(f"{variant}: {judged.verdict.label}: {judged.verdict.detail}")
         return tuple(dict.fromkeys(found))
 
+    def unproven(self) -> list[str]:
+        """The prompts that are blocked, but for those that the servers cannot be asked."""
+        a = self.analysis
+        return [p for p in a.prompts if a.inapplicable(p) is None and self.blocked(p)]
+
     def known(self, prompt_id: str) -> tuple[str, ...]:
         """Known issues of this SGLang version that make the prompt's pairs diverge: expected, but nothing proven."""
         a = self.analysis

@@ -72,7 +72,7 @@ class GoldenFixture:
         name = acceptance_stem(variant, prompt_set)
         path = self.folder / f"{name}.json"
         if self.updating:
-            bad = [p for p in self.check.analysis.prompts if self.check.blocked(p)]
+            bad = self.check.unproven()
             if bad:
                 self.note(f"refused:{name}")
                 pytest.fail(

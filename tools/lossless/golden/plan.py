@@ -32,7 +32,7 @@ def planned(check: GoldenCheck, folder: Path) -> tuple[Planned, ...]:
     with ``--snapshot-update``. ``folder`` is the profile's golden folder; it need not exist."""
     a = check.analysis
     prompts = [id_ for id_, p in a.prompts.items() if _has_golden(p) and a.inapplicable(id_) is None]
-    unproven = [p for p in a.prompts if check.blocked(p)]
+    unproven = check.unproven()
     whole = a.manifest.shard is None and a.manifest.prompt_set not in WITHOUT_ACCEPTANCE
     return (
         *(_prompt(check, folder, prompt) for prompt in prompts),
