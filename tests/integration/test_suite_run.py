@@ -34,8 +34,8 @@ def test_goldens_are_written_once_and_recording_again_changes_no_byte(recorded_s
         "story.json",
         "list.json",
         "again.json",
-        "_acceptance-nextn.json",
-        "_acceptance-dflash.json",
+        "_acceptance-nextn.prompts.json",
+        "_acceptance-dflash.prompts.json",
     }
     before = {p.name: p.read_bytes() for p in recorded_suite.golden.glob("*.json")}
     outcome = recorded_suite.run("--snapshot-update", "--lossless-resume", "latest")
