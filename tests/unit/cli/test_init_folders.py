@@ -154,7 +154,10 @@ def test_an_existing_file_is_kept_without_force() -> None:
     ("args", "said"),
     [
         ((), "nothing to write a profile for"),
-        (("--target", TARGET, "--url", "http://127.0.0.1:1"), "both a model folder and running servers"),
+        (
+            ("--draft", TARGET, "--url", "http://127.0.0.1:1", "--variant-url", "nextn=http://127.0.0.1:2"),
+            "running ones have their draft",
+        ),
         (("--target", "nowhere"), "--target nowhere: there is no such folder"),
         (("--draft", DRAFT), "without the target it drafts for"),
         (("--target", DRAFT.parent), "has no config.json"),

@@ -87,3 +87,12 @@ def test_a_model_that_is_elsewhere_needs_a_tokenizer(tmp_path: Path) -> None:
     facts = survey_servers(BASE, {"nextn": NEXTN}, name="mine")
     assert "/models/Qwen3-8B is not a folder on this machine: set target" in "\n".join(facts.found)
     assert load_profile(str(written(tmp_path, facts))).name == "mine"
+
+
+def test_the_tokenizer_may_be_in_a_folder_of_its_own(pair: tuple[str, str], tmp_path: Path) -> None:
+    options = ["--url", pair[0], "--variant-url", f"nextn={pair[1]}", "-o", str(tmp_path / "p.toml"), "--target"]
+    missing = CliRunner().invoke(app, ["init", *options, str(tmp_path)])
+    assert "there is no tokenizer.json in that folder" in str(missing.exception)
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert CliRunner().invoke(app, ["init", *options, str(tmp_path)]).exit_code == 0
+    assert load_profile(str(tmp_path / "p.toml")).target == str(tmp_path)

@@ -32,7 +32,10 @@ def register(app: typer.Typer) -> None:
 
 def init(
     target: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A model folder: the suite will launch the servers.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="A model folder: the suite will launch the servers. With --url: where the tokenizer is."
+        ),
     ] = None,
     draft: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A draft's folder, such as a DFlash2 draft.")
@@ -77,15 +80,19 @@ def _facts(
     card_gb: float | None,
     api_key_env: str | None,
 ) -> ProfileFacts:
-    servers, folders = url is not None or bool(variant_urls), target is not None or draft is not None
-    if servers == folders:
-        what = "both a model folder and running servers were given" if servers else "nothing to write a profile for"
-        raise UsageError(what, hint="lossless init --target DIR, or lossless init --url URL --variant-url NAME=URL")
+    servers = url is not None or bool(variant_urls)
+    if not servers and target is None and draft is None:
+        raise UsageError(
+            "nothing to write a profile for",
+            hint="lossless init --target DIR, or lossless init --url URL --variant-url NAME=URL",
+        )
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(f"--name {name!r} must be lower-case letters, digits, '.', '_' and '-'")
     if servers:
         if url is None:
             raise UsageError(f"--variant-url {variant_urls[0]} without the baseline's address", hint="add --url URL")
+        if draft is not None:
+            raise UsageError(f"--draft {draft} is for servers that the suite launches: running ones have their draft")
         if card_gb is not None:
             raise UsageError(f"--card-gb {card_gb:g} is for --target: a running server has its flags already")
         if not variant_urls:
@@ -95,7 +102,9 @@ def _facts(
         named = dict(_pair(text) for text in variant_urls)
         key = _key(api_key_env)
         looked = {server: _look(address, key) for server, address in {BASELINE: check_url(url), **named}.items()}
-        return survey_servers(looked.pop(BASELINE), looked, name=name, api_key_env=api_key_env)
+        if target is not None and not (target / "tokenizer.json").is_file():
+            raise UsageError(f"--target {target}: there is no tokenizer.json in that folder")
+        return survey_servers(looked.pop(BASELINE), looked, target=target, name=name, api_key_env=api_key_env)
     if api_key_env is not None:
         raise UsageError(f"--api-key-env {api_key_env} is for --url: launched servers need no key")
     if target is None:

@@ -90,9 +90,15 @@ def survey_folders(
 
 
 def survey_servers(
-    baseline: Seen, variants: Mapping[str, Seen], *, name: str | None = None, api_key_env: str | None = None
+    baseline: Seen,
+    variants: Mapping[str, Seen],
+    *,
+    target: Path | None = None,
+    name: str | None = None,
+    api_key_env: str | None = None,
 ) -> ProfileFacts:
-    """A profile that attaches to running servers, with a note on whatever keeps them from being a pair.
+    """A profile that attaches to running servers, with a note on whatever keeps them from being a pair. ``target`` is
+    where the tokenizer is read from, if not from the path that the baseline names.
 
     Raises:
         UsageError: no variant, or an address that is none.
@@ -112,13 +118,14 @@ def survey_servers(
             VariantFacts(key, algorithm=algorithm_of(seen.facts), url=check_url(seen.url), notes=tuple(notes))
         )
     chosen = name if name is not None else f"{profile_name(Path(baseline.model).name)}-running"
-    local = Path(baseline.model).is_absolute() and not Path(baseline.model).is_dir()
+    away = target is None and Path(baseline.model).is_absolute() and not Path(baseline.model).is_dir()
     return ProfileFacts(
         name=chosen,
         description=f"running servers of {Path(baseline.model).name}",
         kind="attach",
         variants=tuple(written),
-        found=tuple(_found_servers(baseline, variants, tokenizer_is_away=local)),
+        found=tuple(_found_servers(baseline, variants, tokenizer_is_away=away)),
+        target=None if target is None else str(target.resolve()),
         baseline_url=check_url(baseline.url),
         api_key_env=api_key_env,
         allow_differences=tuple(differing),
