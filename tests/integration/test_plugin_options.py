@@ -72,3 +72,28 @@ def test_help_lists_the_options(pytester: pytest.Pytester) -> None:
     names = "profile target draft prompts baseline-url variant-url max-new-tokens epsilon strict resume fault gpus"
     for name in names.split():
         assert f"--lossless-{name}" in result.stdout.str()
+
+
+BROKEN = """
+description = "its interpreter is not there"
+kind = "sglang"
+target = "builtin:tiny"
+dtype = "float32"
+command = ["/no/such/python", "-m", "sglang.launch_server"]
+[variants.nextn]
+algorithm = "NEXTN"
+"""
+
+
+@pytest.mark.parametrize(("workers", "errors"), [((), 1), (("-n", "2"), 2)])
+def test_what_keeps_the_run_from_starting_is_told_once_a_process(
+    pytester: pytest.Pytester, workers: tuple[str, ...], errors: int
+) -> None:
+    pytester.makepyfile(TEST.replace("lossless_variant,", "lossless_run, lossless_variant,"))
+    (pytester.path / "broken.toml").write_text(BROKEN, encoding="utf-8")
+    result = pytester.runpytest_subprocess("--lossless-profile", "broken.toml", "--lossless-prompts", "quick", *workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(errors=errors, skipped=9 - errors)
+    shown = result.stdout.str()
+    assert shown.count("cannot run '/no/such/python': No such file or directory") == errors
+    assert "direct cause" not in shown
