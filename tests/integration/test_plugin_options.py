@@ -87,8 +87,9 @@ algorithm = "NEXTN"
 
 @pytest.mark.parametrize(("workers", "errors"), [((), 1), (("-n", "2"), 2)])
 def test_what_keeps_the_run_from_starting_is_told_once_a_process(
-    pytester: pytest.Pytester, workers: tuple[str, ...], errors: int
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...], errors: int
 ) -> None:
+    monkeypatch.delenv("CI", raising=False)  # there pytest repeats whole messages in its summary
     pytester.makepyfile(TEST.replace("lossless_variant,", "lossless_run, lossless_variant,"))
     (pytester.path / "broken.toml").write_text(BROKEN, encoding="utf-8")
     result = pytester.runpytest_subprocess("--lossless-profile", "broken.toml", "--lossless-prompts", "quick", *workers)
