@@ -5,9 +5,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -24,6 +25,8 @@ _RETRY_AFTER_S = 0.3
 _DYING_S = 2.0
 _QUICK_S = 30.0
 _CONNECT_S = 10.0
+
+_Sent = TypeVar("_Sent")
 
 
 class Client:
@@ -86,13 +89,7 @@ class Client:
             ProtocolError: the server refused or aborted the request, or its answer is not what was promised.
         """
         self._check_ids(request)
-        answer = Answer.from_json(self._json("POST", "/generate", body=request.payload()))
-        if answer.prompt_tokens != len(request.input_ids):
-            raise ProtocolError(
-                f"{self.url} read {answer.prompt_tokens} prompt tokens where {len(request.input_ids)} were sent",
-                hint="the server must not truncate or extend prompts (--allow-auto-truncate)",
-            )
-        return answer
+        return self._answer(self._json("POST", "/generate", body=request.payload()), request)
 
     def cut_off(self, request: GenerateRequest, *, leave: bool) -> bool:
         """Start a request and end it at its first token: by closing the connection (``leave``) or ``/abort_request``.
@@ -258,6 +255,15 @@ class Client:
                         hint="it was not sent (one such id ends a whole SGLang server): is the tokenizer the target's?",
                     )
 
+    def _answer(self, body: dict[str, Any], request: GenerateRequest) -> Answer:
+        answer = Answer.from_json(body)
+        if answer.prompt_tokens != len(request.input_ids):
+            raise ProtocolError(
+                f"{self.url} read {answer.prompt_tokens} prompt tokens where {len(request.input_ids)} were sent",
+                hint="the server must not truncate or extend prompts (--allow-auto-truncate)",
+            )
+        return answer
+
     def _object(self, path: str, old_path: str) -> dict[str, Any]:
         response = self._send("GET", path, timeout_s=_QUICK_S)
         if response.status_code == 404:
@@ -296,15 +302,28 @@ class Client:
             path,
             json=body,
             params=params,
-            timeout=httpx.Timeout(seconds, connect=min(_CONNECT_S, seconds), pool=None),
+            timeout=http_timeout(seconds),
         )
+        with self._errors(f"{method} {self.url}{path}", seconds):
+            return self._twice(lambda: self._http.send(request))
+
+    def _twice(self, send: Callable[[], _Sent]) -> _Sent:
+        """Send; where the connection was refused, so that nothing was sent, once more."""
         try:
-            try:
-                return self._http.send(request)
-            except httpx.ConnectError:
-                self._ask_check()
-                time.sleep(_RETRY_AFTER_S)
-                return self._http.send(request)
+            return send()
+        except httpx.ConnectError:
+            self._ask_check()
+            time.sleep(_RETRY_AFTER_S)
+            return send()
+
+    @contextmanager
+    def _errors(
+        self, call: str, seconds: float, *, late: str = "no answer", broken: str = "the connection"
+    ) -> Iterator[None]:
+        """Transport errors as this package's own. ``call`` names method and address, ``late`` says what was not there
+        within ``seconds``, ``broken`` what broke."""
+        try:
+            yield
         except httpx.ConnectTimeout as problem:
             self._ask_check()
             raise ServerError(
@@ -313,10 +332,7 @@ class Client:
             ) from problem
         except httpx.TimeoutException as problem:
             self._ask_check()
-            raise ServerError(
-                f"{method} {self.url}{path}: no answer within {seconds:g} s",
-                hint="raise request_timeout_s in the profile, or see whether the server hangs",
-            ) from problem
+            raise too_slow(call, late, seconds) from problem
         except httpx.ConnectError as problem:
             self._ask_check()
             raise ServerError(
@@ -324,9 +340,7 @@ class Client:
             ) from problem
         except httpx.TransportError as problem:
             self._wait_for_death()
-            raise ServerError(
-                f"{method} {self.url}{path}: the connection broke ({type(problem).__name__}: {problem})"
-            ) from problem
+            raise ServerError(f"{call}: {broken} broke ({type(problem).__name__}: {problem})") from problem
 
     def _refused(self, method: str, path: str, response: httpx.Response) -> ProtocolError:
         if response.status_code >= 500:
@@ -354,6 +368,19 @@ class Client:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.1)
+
+
+def http_timeout(seconds: float) -> httpx.Timeout:
+    """Limits of one request: to connect, and for any other silence."""
+    return httpx.Timeout(seconds, connect=min(_CONNECT_S, seconds), pool=None)
+
+
+def too_slow(call: str, late: str, seconds: float) -> ServerError:
+    """The error for what was not there within ``seconds``."""
+    return ServerError(
+        f"{call}: {late} within {seconds:g} s",
+        hint="raise request_timeout_s in the profile, or see whether the server hangs",
+    )
 
 
 def _finish_type(event: str) -> str | None:

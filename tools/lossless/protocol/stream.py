@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 
-from lossless.errors import ProtocolError, ServerError, UsageError
+from lossless.errors import ProtocolError, UsageError
 from lossless.protocol.answers import Answer
-from lossless.protocol.client import _CONNECT_S, _RETRY_AFTER_S, Client
+from lossless.protocol.client import Client, http_timeout, too_slow
 from lossless.protocol.redact import redact
 from lossless.protocol.requests import GenerateRequest
 
@@ -88,14 +88,18 @@ class StreamingClient(Client):
         self._check_ids(request)
         events: list[tuple[float, bytes]] = []
         finished = False
-        with self._errors(), self._opened(_payload(request, seed, namespace)) as (response, sent):
+        call, late = f"POST {self.url}{_PATH}", "the stream was not complete"
+        with (
+            self._errors(call, self._timeout_s, late=late, broken="the stream"),
+            self._opened(_payload(request, seed, namespace)) as (response, sent),
+        ):
             if response.status_code != 200:
                 response.read()
                 raise self._refused("POST", _PATH, response)
             for line in _lines(response.iter_bytes()):
                 now = self._clock() - sent
                 if now > self._timeout_s:
-                    raise self._too_slow()
+                    raise too_slow(call, late, self._timeout_s)
                 if not line.startswith(b"data:"):
                     continue
                 event = line[5:].strip()
@@ -105,11 +109,11 @@ class StreamingClient(Client):
                 events.append((now, event))
         if not finished:
             self._wait_for_death()
-            raise ProtocolError(f"POST {self.url}{_PATH}: the stream ended after {len(events)} events without [DONE]")
-        return Streamed(*self._read(events, len(request.input_ids), sent))
+            raise ProtocolError(f"{call}: the stream ended after {len(events)} events without [DONE]")
+        return Streamed(*self._read(events, request, sent))
 
     def _read(
-        self, events: Sequence[tuple[float, bytes]], prompt_tokens: int, sent: float
+        self, events: Sequence[tuple[float, bytes]], request: GenerateRequest, sent: float
     ) -> tuple[Answer, float, tuple[Chunk, ...]]:
         bodies = [self._decoded(event) for _, event in events]
         if not bodies:
@@ -120,12 +124,7 @@ class StreamingClient(Client):
             raise ProtocolError(
                 f"POST {self.url}{_PATH}: the stream's events do not fit together ({type(problem).__name__}: {problem})"
             ) from problem
-        answer = Answer.from_json(body)
-        if answer.prompt_tokens != prompt_tokens:
-            raise ProtocolError(
-                f"{self.url} read {answer.prompt_tokens} prompt tokens where {prompt_tokens} were sent",
-                hint="the server must not truncate or extend prompts (--allow-auto-truncate)",
-            )
+        answer = self._answer(body, request)
         chunks = (Chunk(at, count) for (at, _), count in zip(events, counts, strict=True) if count)
         return answer, sent, tuple(chunks)
 
@@ -145,52 +144,18 @@ class StreamingClient(Client):
 
     @contextmanager
     def _opened(self, body: dict[str, Any]) -> Iterator[tuple[httpx.Response, float]]:
-        """The response, and the clock when its request was sent. A refused connection is tried once more."""
-        timeout = httpx.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s), pool=None)
-        request = self._http.build_request("POST", _PATH, json=body, timeout=timeout)
-        sent = self._clock()
-        try:
-            response = self._http.send(request, stream=True)
-        except httpx.ConnectError:
-            self._ask_check()
-            time.sleep(_RETRY_AFTER_S)
+        """The response, and the clock when its request was sent."""
+        request = self._http.build_request("POST", _PATH, json=body, timeout=http_timeout(self._timeout_s))
+
+        def send() -> tuple[httpx.Response, float]:
             sent = self._clock()
-            response = self._http.send(request, stream=True)
+            return self._http.send(request, stream=True), sent
+
+        response, sent = self._twice(send)
         try:
             yield response, sent
         finally:
             response.close()
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Transport errors as this package's own, as `Client` words them."""
-        try:
-            yield
-        except httpx.ConnectTimeout as problem:
-            self._ask_check()
-            raise ServerError(
-                f"cannot connect to {self.url}: no reaction for {min(_CONNECT_S, self._timeout_s):g} s",
-                hint="is the address right, and the way there open?",
-            ) from problem
-        except httpx.TimeoutException as problem:
-            self._ask_check()
-            raise self._too_slow() from problem
-        except httpx.ConnectError as problem:
-            self._ask_check()
-            raise ServerError(
-                f"cannot connect to {self.url}: {problem}", hint="is the server running, and the address right?"
-            ) from problem
-        except httpx.TransportError as problem:
-            self._wait_for_death()
-            raise ServerError(
-                f"POST {self.url}{_PATH}: the stream broke ({type(problem).__name__}: {problem})"
-            ) from problem
-
-    def _too_slow(self) -> ServerError:
-        return ServerError(
-            f"POST {self.url}{_PATH}: the stream was not complete within {self._timeout_s:g} s",
-            hint="raise request_timeout_s in the profile, or see whether the server hangs",
-        )
 
 
 def _payload(request: GenerateRequest, seed: int | None, namespace: str | None) -> dict[str, Any]:
