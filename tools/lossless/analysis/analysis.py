@@ -63,7 +63,12 @@ REFERENCE = "reference-"  # how the embedded engine's version begins; it counts 
 
 
 class Analysis:
-    """Verdicts, controls and figures of one recorded run. Reading is lazy; nothing is written."""
+    """Verdicts, controls and figures of one recorded run. Reading is lazy; nothing is written.
+
+    ``shards`` are the analyses that a merged run was joined from; other runs have none.
+    """
+
+    shards: tuple["Analysis", ...] = ()
 
     def __init__(self, store: RunStore, *, epsilon: float | None = None) -> None:
         self.store = store

@@ -23,7 +23,7 @@ class MergedAnalysis(Analysis):
 
     def __init__(self, store: RunStore, *, epsilon: float | None = None) -> None:
         super().__init__(store, epsilon=epsilon)
-        self.shards: tuple[Analysis, ...] = tuple(Analysis(shard, epsilon=epsilon) for shard in store.shards)
+        self.shards = tuple(Analysis(shard, epsilon=epsilon) for shard in store.shards)
         self._homes = {id_: shard for shard in self.shards for id_ in shard.prompts}
 
     # ----------------------------------------------------------------- controls

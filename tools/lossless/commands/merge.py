@@ -10,7 +10,8 @@ from lossless.commands.common import EXITS, Json, Nats, Root, Strict, console, o
 from lossless.errors import UsageError
 from lossless.record.merge import merge_runs
 from lossless.record.runs import DEFAULT_ROOT, find_run, new_run_path
-from lossless.report.merge import merged_evidence, shard_table
+from lossless.report.evidence import evidence
+from lossless.report.merge import shard_table
 from lossless.report.summary import known_lines, summary
 from lossless.suite.session import in_use
 
@@ -43,7 +44,7 @@ def merge(
     analysis = MergedAnalysis(merged, epsilon=epsilon)
     judged = list(analysis.verdicts())
     status = outcome(analysis, judged, strict=strict)
-    found = merged_evidence(analysis)
+    found = evidence(analysis)
     path = merged.write_evidence(found)
     if as_json:
         print_json(found)

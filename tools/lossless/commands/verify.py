@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from lossless.analysis import analyze
-from lossless.analysis.merge import MergedAnalysis
 from lossless.commands.common import EXITS, Json, Nats, Root, Run, Strict, console, outcome, print_json
 from lossless.commands.completion import complete_prompt, complete_variant
 from lossless.errors import UsageError
@@ -13,7 +12,6 @@ from lossless.record.runs import DEFAULT_ROOT, find_run
 from lossless.report.evidence import evidence, judged_json
 from lossless.report.failure import failure_text
 from lossless.report.hint import run_lines
-from lossless.report.merge import merged_evidence
 from lossless.report.summary import known_lines, summary
 
 
@@ -48,10 +46,7 @@ def verify(
     ]
     status = outcome(analysis, judged, strict=strict)
     if as_json:
-        if prompt is not None or variant is not None:
-            print_json([judged_json(j) for j in judged])
-        else:
-            print_json(merged_evidence(analysis) if isinstance(analysis, MergedAnalysis) else evidence(analysis))
+        print_json(evidence(analysis) if prompt is None and variant is None else [judged_json(j) for j in judged])
     elif prompt is not None:
         print("\n\n".join(failure_text(analysis, j) for j in judged))
     else:

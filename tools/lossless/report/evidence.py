@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ SCHEMA = 1
 
 
 def evidence(analysis: Analysis) -> dict[str, Any]:
-    """Everything a script may want of one run: plain JSON values only, numbers that are none become null."""
+    """Everything a script may want of one run: plain JSON values only, numbers that are none become null. A merged run
+    has what each shard found by itself under ``shards``."""
     m = analysis.manifest
     judged = list(analysis.verdicts())
     outcome = status(analysis, judged)
@@ -66,7 +68,24 @@ def evidence(analysis: Analysis) -> dict[str, Any]:
             "timings": {s: _timings(analysis, s) for s in analysis.servers},
         }
     )
+    if analysis.shards:
+        data["shards"] = [_shard(shard, judged) for shard in analysis.shards]
     return data
+
+
+def _shard(shard: Analysis, judged: Sequence[Judged]) -> dict[str, Any]:
+    own = [j for j in judged if j.prompt.id in shard.prompts]
+    whole = evidence(shard)
+    kept = ("status", "created", "versions", "servers", "epsilon", "controls", "timings")
+    found = shard.manifest.shard
+    return {
+        "shard": None if found is None else found.index,
+        "of": None if found is None else found.total,
+        "key": shard.manifest.key,
+        "prompts": len(shard.prompts),
+        **{name: whole[name] for name in kept},
+        "counts": {v: dict(Counter(j.verdict.label for j in own if j.variant == v)) for v in shard.manifest.variants},
+    }
 
 
 def status(analysis: Analysis, judged: list[Judged]) -> str:

@@ -1,15 +1,13 @@
-"""The shards of a merged run: as a table and as JSON."""
+"""The shards of a merged run as a table."""
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from lossless.analysis import Analysis, Judged
 from lossless.analysis.merge import MergedAnalysis
-from lossless.report.evidence import evidence, status
+from lossless.report.evidence import status
 
 STYLES = {"proven": "green", "divergent": "bold red", "inconclusive": "yellow"}
 
@@ -35,24 +33,3 @@ def shard_table(analysis: MergedAnalysis, judged: Sequence[Judged]) -> Table:
             Text(", ".join(failed) or "-"),
         )
     return table
-
-
-def merged_evidence(analysis: MergedAnalysis) -> dict[str, Any]:
-    """The evidence of a merged run: that of any run, and what each shard found by itself under ``shards``."""
-    judged = list(analysis.verdicts())
-    return {**evidence(analysis), "shards": [_shard(shard, judged) for shard in analysis.shards]}
-
-
-def _shard(shard: Analysis, judged: Sequence[Judged]) -> dict[str, Any]:
-    own = [j for j in judged if j.prompt.id in shard.prompts]
-    whole = evidence(shard)
-    kept = ("status", "created", "versions", "servers", "epsilon", "controls", "timings")
-    found = shard.manifest.shard
-    return {
-        "shard": None if found is None else found.index,
-        "of": None if found is None else found.total,
-        "key": shard.manifest.key,
-        "prompts": len(shard.prompts),
-        **{name: whole[name] for name in kept},
-        "counts": {v: dict(Counter(j.verdict.label for j in own if j.variant == v)) for v in shard.manifest.variants},
-    }
