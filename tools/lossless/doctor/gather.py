@@ -14,7 +14,7 @@ from lossless.analysis.acceptance import by_category
 from lossless.doctor.case import Case, LengthBin, Measured, Reference
 from lossless.doctor.tasks import family
 from lossless.errors import UsageError
-from lossless.golden.acceptance import GoldenAcceptance, loads
+from lossless.golden.acceptance import golden_lengths, loads
 from lossless.golden.files import acceptance_stem
 from lossless.profiles.check import check_profile
 from lossless.profiles.checks.model_folder import ModelFolder
@@ -198,12 +198,7 @@ def reference_of(variant: str, golden: Path | None, against: Analysis | None, ru
                 f"run {against.store.path.name} has no variant {variant!r}; it has: "
                 f"{', '.join(against.manifest.variants)}"
             )
-        lengths = {
-            name: GoldenAcceptance(value.accept_length, value.verify_steps)
-            for name, value in against.acceptance(variant).items()
-            if value.accept_length is not None
-        }
-        return Reference(f"run {against.store.path.name}", lengths)
+        return Reference(f"run {against.store.path.name}", golden_lengths(against.acceptance(variant)))
     if golden is None:
         return None
     path = golden / f"{acceptance_stem(variant, run.manifest.prompt_set)}.json"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 import msgspec
 
+from lossless.analysis.acceptance import Acceptance
 from lossless.errors import UsageError
 
 BAND = 0.15
@@ -25,6 +26,15 @@ class GoldenAcceptance:
         """Lowest and highest accept length that counts as unchanged."""
         width = BAND + 1 / math.sqrt(max(1, self.verify_steps))
         return self.accept_length * (1 - width), self.accept_length * (1 + width)
+
+
+def golden_lengths(measured: Mapping[str, Acceptance]) -> dict[str, GoldenAcceptance]:
+    """Measured accept lengths as they would be golden; categories without a verify step are left out."""
+    return {
+        category: GoldenAcceptance(a.accept_length, a.verify_steps)
+        for category, a in measured.items()
+        if a.accept_length is not None
+    }
 
 
 def dumps(categories: Mapping[str, GoldenAcceptance]) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from lossless.analysis import Acceptance
 from lossless.errors import UsageError
-from lossless.golden.acceptance import GoldenAcceptance, dumps, loads, outside
+from lossless.golden.acceptance import dumps, golden_lengths, loads, outside
 from lossless.golden.check import GoldenCheck
 from lossless.golden.extension import GoldenExtension
 from lossless.golden.files import USUAL_SET, acceptance_stem, parse_golden
@@ -63,11 +63,7 @@ class GoldenFixture:
         shard = self.check.analysis.manifest.shard
         if shard is not None:
             pytest.skip(f"this is shard {shard}; accept lengths are compared over the whole set (lossless merge)")
-        now = {
-            category: GoldenAcceptance(a.accept_length, a.verify_steps)
-            for category, a in measured.items()
-            if a.accept_length is not None
-        }
+        now = golden_lengths(measured)
         prompt_set = self.check.analysis.manifest.prompt_set
         name = acceptance_stem(variant, prompt_set)
         path = self.folder / f"{name}.json"

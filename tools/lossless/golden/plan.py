@@ -6,7 +6,7 @@ from typing import Literal
 
 from lossless.analysis import Analysis
 from lossless.errors import UsageError
-from lossless.golden.acceptance import GoldenAcceptance, loads, outside
+from lossless.golden.acceptance import golden_lengths, loads, outside
 from lossless.golden.check import GoldenCheck
 from lossless.golden.files import acceptance_stem, parse_golden
 from lossless.record.store import RecordedPrompt
@@ -31,7 +31,7 @@ def planned(check: GoldenCheck, folder: Path) -> tuple[Planned, ...]:
     """Every golden of the run's prompts, then the accept lengths of each variant, as ``GoldenFixture`` would treat them
     with ``--snapshot-update``. ``folder`` is the profile's golden folder; it need not exist."""
     a = check.analysis
-    prompts = [id_ for id_, p in a.prompts.items() if _has_golden(p) and a.inapplicable(id_) is None]
+    prompts = [id_ for id_, p in a.prompts.items() if has_golden(p) and a.inapplicable(id_) is None]
     unproven = check.unproven()
     whole = a.manifest.shard is None and a.manifest.prompt_set not in WITHOUT_ACCEPTANCE
     return (
@@ -40,7 +40,7 @@ def planned(check: GoldenCheck, folder: Path) -> tuple[Planned, ...]:
     )
 
 
-def _has_golden(prompt: RecordedPrompt) -> bool:
+def has_golden(prompt: RecordedPrompt) -> bool:
     """Prompts of the stress test, and those built to a length, have none."""
     return prompt.group != "stress" and prompt.depth is None
 
@@ -72,11 +72,7 @@ def _acceptance(analysis: Analysis, folder: Path, variant: str, unproven: list[s
     path = folder / f"{name}.json"
     if not path.is_file():
         return Planned(name, "write", "there is no golden yet")
-    now = {
-        category: GoldenAcceptance(a.accept_length, a.verify_steps)
-        for category, a in analysis.acceptance(variant).items()
-        if a.accept_length is not None
-    }
+    now = golden_lengths(analysis.acceptance(variant))
     try:
         left = outside(now, loads(path.read_bytes(), where=str(path)))
     except UsageError as problem:
