@@ -3,16 +3,14 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock, Timeout
+from holding import holder
 
-import lossless
 from lossless.errors import UsageError
 from lossless.suite import cards
 from lossless.suite.cards import lease, lock_folder, visible_cards
@@ -131,26 +129,14 @@ def test_many_workers_that_need_two_of_three_all_get_them(tmp_path: Path, monkey
 
 
 def test_cards_of_a_killed_process_are_free_again(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(lossless.__file__).parents[1])}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with holder(HOLDER, tmp_path) as (process, printed):
+        assert printed.readline() == "held\n"
         assert not free(tmp_path, "0")
         assert not free(tmp_path, "1")
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(WAIT_S)
+        process.send_signal(signal.SIGKILL)
+        process.wait(WAIT_S)
         with lease(tmp_path, ["0", "1"], 2, nothing_to_tell) as held:
             assert held == ("0", "1")
-    finally:
-        holder.kill()
-        holder.communicate()
 
 
 @pytest.mark.parametrize("place", ["MIG-GPU-8f6e/1/0", "../../escape", "GPU-8f6e4a2c"])

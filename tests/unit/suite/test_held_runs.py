@@ -1,14 +1,11 @@
 """A run that a command is recording belongs to it: another command starts a new one, until the first is gone."""
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from holding import holder
 
-import lossless
 from lossless.errors import UsageError
 from lossless.suite.options import Options
 from lossless.suite.session import SuiteSession, in_use
@@ -68,27 +65,15 @@ def test_a_run_that_was_given_back_is_resumed_and_held_at_once(tmp_path: Path) -
 
 
 def test_a_killed_holder_frees_its_run(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(lossless.__file__).parents[1])}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        path = Path(holder.stdout.readline().strip())
+    with holder(HOLDER, tmp_path) as (process, printed):
+        path = Path(printed.readline().strip())
         assert in_use(path)
         assert session(tmp_path).store.path != path
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(WAIT_S)
+        process.send_signal(signal.SIGKILL)
+        process.wait(WAIT_S)
         again = session(tmp_path)
         assert again.store.path == path
         again.release()
-    finally:
-        holder.kill()
-        holder.communicate()
 
 
 def test_a_worker_takes_the_folder_it_is_told_and_does_not_hold_it(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from lossless.record.plan import (
 )
 from lossless.record.room import no_room
 from lossless.record.store import Record, RecordedPrompt, RunStore, ServerState, output_digest
-from lossless.record.stress import stress, stress_plan
+from lossless.record.stress import StressedClient, stress, stress_plan
 from lossless.record.survival import Survival
 from lossless.servers.pair_arguments import MATTER
 
@@ -51,22 +51,8 @@ class RecordingServer(Protocol):
     def stop(self) -> None: ...
 
 
-class RecordingClient(Protocol):
+class RecordingClient(StressedClient, Protocol):
     """What the recorder needs of a client (``lossless.protocol.client.Client``)."""
-
-    def generate(self, request: GenerateRequest) -> Answer: ...
-
-    def generate_batch(
-        self, requests: list[GenerateRequest], concurrency: int
-    ) -> Iterable[tuple[int, Answer | LosslessError]]: ...
-
-    def cut_off(self, request: GenerateRequest, *, leave: bool) -> bool: ...
-
-    def flush_cache(self) -> None: ...
-
-    def health(self) -> bool: ...
-
-    def server_info(self) -> dict[str, Any]: ...
 
     def model_info(self) -> dict[str, Any]: ...
 
